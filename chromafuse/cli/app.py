@@ -1,0 +1,113 @@
+"""The typer application: commands, help, exit codes, one-line errors."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from chromafuse import __version__
+from chromafuse.domain.errors import ChromafuseError
+
+EXIT_CODES = """\b
+Exit codes:
+  0  done
+  1  something failed that has no code of its own
+  2  wrong usage or settings
+  3  ingest: the rest is stored, but something given could not be (named in the report)
+  4  ingest: another ingest changed the site in the meantime; run it again
+  5  the mount point cannot be used
+  6  Chroma cannot be reached or refuses
+  7  no such collection, or no path tree in it
+  8  this machine does not allow FUSE mounts as asked
+  9  the mount is in use
+"""
+
+app = typer.Typer(
+    name="chromafuse",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    pretty_exceptions_enable=False,
+    epilog=EXIT_CODES,
+)
+
+
+def _print_version(value: bool) -> None:
+    if value:
+        typer.echo(f"chromafuse {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _chromafuse(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """A documentation site stored in a Chroma vector database, as a read-only folder.
+
+    \b
+    Examples:
+      chromafuse ingest ./docs --collection docs
+      mkdir -p ~/site && chromafuse mount ~/site --collection docs
+      grep -rn "rate limit" ~/site
+      chromafuse umount ~/site
+
+    Every option can also be set in the environment (CHROMAFUSE_COLLECTION for --collection) and
+    in a TOML file (/etc/chromafuse/config.toml, ~/.config/chromafuse/config.toml, --config FILE).
+    """
+
+
+Collection = Annotated[
+    str | None, typer.Option("--collection", "-c", metavar="NAME", help="Chroma collection.")
+]
+Chroma = Annotated[
+    str | None,
+    typer.Option(
+        "--chroma",
+        metavar="TARGET",
+        help="A directory (embedded database; default: chromafuse/chroma in the XDG data"
+        " directory) or http(s)://host:port of a Chroma server.",
+    ),
+]
+Config = Annotated[
+    Path | None,
+    typer.Option("--config", metavar="FILE", help="Read this TOML file instead of the usual two."),
+]
+Groups = Annotated[
+    str | None,
+    typer.Option(
+        "--groups", metavar="A,B", help="See what members of these groups see; default: anonymous."
+    ),
+]
+Deadline = Annotated[
+    float | None,
+    typer.Option("--deadline", metavar="SECONDS", help="How long to wait for Chroma [10]."),
+]
+LogLevel = Annotated[
+    str | None,
+    typer.Option("--log-level", metavar="LEVEL", help="debug, info, warning or error [info]."),
+]
+
+
+def run() -> None:
+    """Run the command line and exit."""
+    # Register the commands; each module is light.
+    from chromafuse.cli import ingest, mount, tree  # noqa: F401
+
+    try:
+        app()
+    except ChromafuseError as error:
+        print(f"chromafuse: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        print("chromafuse: interrupted", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        sys.exit(141)

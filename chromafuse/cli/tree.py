@@ -1,0 +1,128 @@
+"""``tree``: what a collection holds, without mounting it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from chromafuse.cli.app import Chroma, Collection, Config, Deadline, Groups, app
+
+if TYPE_CHECKING:
+    from chromafuse.domain.page import Page
+    from chromafuse.domain.tree import Directory, PathTree
+
+
+@app.command()
+def tree(
+    collection: Collection = None,
+    chroma: Chroma = None,
+    groups: Groups = None,
+    everything: Annotated[
+        bool, typer.Option("--all", "-a", help="Every page, with who may see it (for operators).")
+    ] = False,
+    level: Annotated[
+        int | None, typer.Option("--level", "-L", metavar="N", min=1, help="At most N deep.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object a page, one a line.")
+    ] = False,
+    deadline: Deadline = None,
+    config: Config = None,
+) -> None:
+    """Show the stored tree as an identity sees it.
+
+    \b
+    Examples:
+      chromafuse tree --collection docs -L 2
+      chromafuse tree -c docs --groups admin
+      chromafuse tree -c docs --all --json | jq -r 'select(.access != "public").path'
+    """
+    from chromafuse import config as configuration
+    from chromafuse.domain.access import ANONYMOUS, operator_identity
+    from chromafuse.domain.errors import ConfigError
+    from chromafuse.domain.tree import prune
+    from chromafuse.stores.chroma import open_collection
+    from chromafuse.treestore import load_tree, measure, needs_measuring
+
+    flags = {"collection": collection, "chroma": chroma, "groups": groups, "deadline": deadline}
+    settings = configuration.load(flags, config)
+    if everything and groups is not None:
+        raise ConfigError("--all and --groups exclude each other", remedy="give one of them")
+    store = open_collection(
+        settings.chroma, settings.collection, create=False, timeout=settings.deadline
+    )
+    try:
+        found = load_tree(store, default_mtime_ns=0)
+        if not everything:
+            names = settings.groups
+            found = prune(found, ANONYMOUS if names is None else operator_identity(names))
+        if needs_measuring(found):
+            found = measure(store, found)
+    finally:
+        store.close()
+    if as_json:
+        for page in found.pages:
+            print(json.dumps(_as_object(page, marks=everything), ensure_ascii=False))
+        return
+    sys.stdout.flush()
+    for line in _lines(found, level, marks=everything):
+        sys.stdout.buffer.write(line + b"\n")
+    if everything:
+        for rejected in found.rejected:
+            print(f"not shown: {rejected.slug!r}: {rejected.reason}")
+
+
+def _as_object(page: Page, *, marks: bool) -> dict[str, object]:
+    found: dict[str, object] = {
+        "path": page.path.decode(),
+        "slug": page.slug,
+        "size": page.size,
+        "mtime": page.mtime_ns / 1e9,
+        "version": page.version,
+        "chunks": page.chunks,
+    }
+    if marks:
+        found["access"] = page.rule.describe()
+    return found
+
+
+def _lines(found: PathTree, level: int | None, *, marks: bool) -> Iterator[bytes]:
+    """Yield the lines of a drawn tree; kept free of recursion, as trees nest deep."""
+    from chromafuse.domain.tree import Directory as Dir
+
+    yield b"."
+    stack: list[tuple[bytes, list[tuple[bytes, Directory | Page]]]] = [
+        (b"", list(found.root.children.items()))
+    ]
+    directories = 0
+    while stack:
+        indent, children = stack[-1]
+        if not children:
+            stack.pop()
+            continue
+        name, child = children.pop(0)
+        last = not children
+        is_directory = isinstance(child, Dir)
+        directories += is_directory
+        branch = "└── " if last else "├── "
+        mark = b"" if isinstance(child, Dir) or not marks else _mark(child)
+        yield indent + branch.encode() + _printable(name) + (b"/" if is_directory else mark)
+        if isinstance(child, Dir) and (level is None or len(stack) < level):
+            deeper = indent + ("    " if last else "│   ").encode()
+            stack.append((deeper, list(child.children.items())))
+    yield b""
+    yield f"{directories} directories, {len(found.pages)} files".encode()
+
+
+def _mark(page: Page) -> bytes:
+    return f"  [{page.rule.describe()}]".encode()
+
+
+def _printable(name: bytes) -> bytes:
+    """Return a name that cannot fake a line or move a terminal's cursor."""
+    text = name.decode(errors="replace")
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text).encode()

@@ -1,0 +1,209 @@
+"""The stored form of the path tree, readable by tools that know only its bare shape.
+
+One JSON object, slug -> entry::
+
+    {"auth/oauth": {"isPublic": true, "groups": [], "size": 5120, "mtime": "1700000000.25",
+                    "version": "…32 hex digits…", "chunks": 4}}
+
+``isPublic`` and ``groups`` are the bare shape. Our additions: ``size`` in bytes, ``mtime`` in
+decimal seconds since 1970 (a string, since a float loses nanoseconds), ``version``, ``chunks``,
+``file`` where the file's name is not the slug's last part with ``.mdx``, ``marks`` (``cut``,
+``nul``), ``access`` for rules that groups cannot say. The object is stored as base64 of gzip;
+plain JSON of other writers is read too. A text that is too long for one record is split; the
+first record's metadata ``parts`` tells into how many.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import gzip
+import hashlib
+import json
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
+
+from chromafuse.domain.access import HIDDEN, AccessRule, rule_from_entry, rule_to_entry
+from chromafuse.domain.errors import TreeError
+from chromafuse.domain.page import Page, Slug, parse_version
+from chromafuse.domain.tree import PathTree, Rejected, TreeVersion, build_tree
+
+TREE_ID = "__path_tree__"
+DEFAULT_EXTENSION = ".mdx"
+MAX_JSON_BYTES = 1 << 30
+"""A stored tree that unpacks to more than this is refused: two million pages need less."""
+
+_NS = 1_000_000_000
+_MAX_SIZE = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class TreeText:
+    """An encoded tree: its version and the documents of its records, first to last."""
+
+    version: TreeVersion
+    documents: tuple[str, ...]
+
+
+def part_ids(version: TreeVersion, parts: int) -> list[str]:
+    """Return the ids of the records that hold a tree of ``parts`` records, first to last.
+
+    Only the first has a fixed id: the others are complete before it names them.
+    """
+    return [TREE_ID, *(f"{TREE_ID}/{version}/{n}" for n in range(1, parts))]
+
+
+def encode_tree(pages: Iterable[Page], record_bytes: int) -> TreeText:
+    """Return the stored form of ``pages``, no record's text longer than ``record_bytes``."""
+    entries = {page.slug: _entry(page) for page in sorted(pages, key=lambda page: page.slug)}
+    raw = json.dumps(entries, ensure_ascii=True, separators=(",", ":")).encode()
+    text = base64.b64encode(gzip.compress(raw, mtime=0)).decode()
+    documents = [text[i : i + record_bytes] for i in range(0, len(text), record_bytes)]
+    return TreeText(_version_of(raw), tuple(documents))
+
+
+def text_version(document: str) -> TreeVersion:
+    """Return a version for a tree whose writer gave it none."""
+    return _version_of(document.encode(errors="surrogatepass"))
+
+
+def _version_of(raw: bytes) -> TreeVersion:
+    return TreeVersion(hashlib.blake2b(raw, digest_size=8).hexdigest())
+
+
+def _entry(page: Page) -> dict[str, object]:
+    entry = rule_to_entry(page.rule)
+    entry["size"] = page.size
+    seconds, rest = divmod(page.mtime_ns, _NS)
+    entry["mtime"] = f"{seconds}.{rest:09d}".rstrip("0").rstrip(".")
+    if page.version is not None:
+        entry["version"] = page.version
+    if page.chunks is not None:
+        entry["chunks"] = page.chunks
+    name = page.name.decode()
+    if page.path.decode() != page.slug + DEFAULT_EXTENSION:
+        entry["file"] = page.path.decode() if _elsewhere(page) else name
+    marks = [mark for mark, is_set in (("cut", page.cut), ("nul", page.nul)) if is_set]
+    if marks:
+        entry["marks"] = marks
+    return entry
+
+
+def _elsewhere(page: Page) -> bool:
+    return page.path.decode().rpartition("/")[0] != page.slug.rpartition("/")[0]
+
+
+def unpack(document: str, limit: int = MAX_JSON_BYTES) -> bytes:
+    """Return the JSON bytes of a stored text: plain, or base64 of gzip.
+
+    Raises ``TreeError`` if it is neither, is damaged, or unpacks to more than ``limit`` bytes.
+    """
+    if document.lstrip()[:1] == "{":
+        return document.encode(errors="surrogatepass")
+    try:
+        packed = base64.b64decode(document.strip(), validate=True)
+        unpacker = zlib.decompressobj(wbits=31)
+        raw = unpacker.decompress(packed, limit)
+    except (binascii.Error, ValueError, zlib.error) as error:
+        raise TreeError(f"the path tree is damaged: {error}", remedy=_AGAIN) from None
+    if unpacker.unconsumed_tail:
+        raise TreeError(f"the path tree unpacks to more than {limit} bytes", remedy=_AGAIN)
+    if not unpacker.eof:
+        raise TreeError("the path tree is cut off", remedy=_AGAIN)
+    return raw
+
+
+_AGAIN = "run `chromafuse ingest` again"
+
+
+def decode_tree(
+    document: str,
+    version: TreeVersion,
+    *,
+    default_mtime_ns: int,
+    empty_groups: AccessRule = HIDDEN,
+) -> PathTree:
+    """Return the tree that ``document`` (the joined texts of its records) holds.
+
+    Pages whose entry does not tell size, version and number of chunks have ``version`` None and
+    ``size`` 0: the caller measures them before anybody sees them. Raises ``TreeError``.
+    """
+    try:
+        entries = json.loads(unpack(document))
+    except (ValueError, RecursionError) as error:
+        raise TreeError(f"the path tree is not JSON: {error}", remedy=_AGAIN) from None
+    if not isinstance(entries, dict):
+        raise TreeError("the path tree is not a JSON object", remedy=_AGAIN)
+    pages: list[Page] = []
+    rejected: list[Rejected] = []
+    for slug, entry in entries.items():
+        try:
+            path = _path(slug, entry)
+            marks = entry if isinstance(entry, dict) else {}
+            rule = rule_from_entry(marks, empty_groups=empty_groups)
+            pages.append(_page(Slug(slug), path, rule, marks, default_mtime_ns))
+        except UnicodeEncodeError:
+            rejected.append(Rejected(slug, "name not UTF-8"))
+        except _BadEntry as bad:
+            rejected.append(Rejected(slug, str(bad)))
+    return build_tree(pages, version, rejected)
+
+
+class _BadEntry(Exception):
+    """The entry cannot be shown; the text says why."""
+
+
+def _path(slug: str, entry: object) -> bytes:
+    if not slug:
+        raise _BadEntry("empty name")
+    file = entry.get("file") if isinstance(entry, dict) else None
+    if file is None:
+        path = slug if slug.endswith(DEFAULT_EXTENSION) else slug + DEFAULT_EXTENSION
+    elif not isinstance(file, str):
+        raise _BadEntry("file name is not text")
+    elif "/" in file:
+        path = file
+    else:
+        above, slash, _ = slug.rpartition("/")
+        path = above + slash + file
+    if slug.rpartition("/")[2] == "" and file is None:
+        raise _BadEntry("empty name")
+    return path.encode()
+
+
+def _page(
+    slug: Slug, path: bytes, rule: AccessRule, entry: Mapping[str, object], default_mtime_ns: int
+) -> Page:
+    mtime_ns = _mtime_ns(entry.get("mtime", entry.get("updated_at")), default_mtime_ns)
+    version = parse_version(entry.get("version"))
+    size, chunks = _count(entry.get("size")), _count(entry.get("chunks"))
+    if version is None or size is None or not chunks or chunks > max(1, size):
+        return Page(slug, path, rule, 0, mtime_ns)
+    given = entry.get("marks")
+    marks = given if isinstance(given, list) else []
+    return Page(slug, path, rule, size, mtime_ns, version, chunks, "cut" in marks, "nul" in marks)
+
+
+def _count(value: object) -> int | None:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < _MAX_SIZE:
+        return None
+    return value
+
+
+def _mtime_ns(value: object, default_ns: int) -> int:
+    """Return seconds since 1970 (number or decimal string) or an ISO date in nanoseconds."""
+    try:
+        if isinstance(value, bool) or not isinstance(value, int | float | str):
+            return default_ns
+        if isinstance(value, str) and ("T" in value or value.count("-") == 2):
+            moment = datetime.fromisoformat(value)
+            if moment.tzinfo is None:
+                moment = moment.replace(tzinfo=UTC)
+            return int(moment.timestamp()) * _NS + moment.microsecond * 1_000
+        nanoseconds = int(Decimal(value) * _NS)
+    except (ValueError, OverflowError, InvalidOperation):
+        return default_ns
+    return nanoseconds if abs(nanoseconds) < (1 << 63) else default_ns

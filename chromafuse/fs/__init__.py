@@ -1,0 +1,1 @@
+"""The file system: the only importer of pyfuse3."""

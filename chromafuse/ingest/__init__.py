@@ -1,0 +1,1 @@
+"""From a docs tree on disk to pages in a collection."""

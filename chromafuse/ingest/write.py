@@ -1,0 +1,469 @@
+"""A docs tree into a collection, so that every reader sees the old site or the new one.
+
+The order of writes is the whole of it:
+
+1. before anything else, a record that tells that this ingest runs (its *intent*), so that others
+   leave its chunks alone;
+2. chunks of new and changed pages, under ids that no other ingest can have;
+3. under the collection's lock: if the tree is still the one this ingest began from, the new tree
+   replaces it in one write; otherwise ``SwitchConflict``, and the own chunks are taken back;
+4. what no tree names any more is deleted, except what belongs to another running ingest.
+
+A killed ingest leaves chunks that no tree names and an intent whose process is gone: the next
+ingest's step 4 removes both. Records that are not ours are never touched.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import socket
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Protocol
+
+from chromafuse.domain.access import AccessRule, all_of
+from chromafuse.domain.chunking import DEFAULT_CHUNK_SIZE, chunk_text
+from chromafuse.domain.errors import (
+    IngestError,
+    StoreError,
+    SwitchConflict,
+    TreeError,
+    TreeMissing,
+)
+from chromafuse.domain.page import (
+    IngestId,
+    Metadata,
+    Page,
+    Record,
+    Slug,
+    chunk_id,
+    chunk_ids,
+    chunk_index,
+    content_digest,
+    make_version,
+    page_slug,
+    parse_version,
+    same_stored,
+    storage_digest,
+)
+from chromafuse.domain.tree import TreeVersion, build_tree, path_problem
+from chromafuse.domain.treecodec import TREE_ID, TreeText, encode_tree, part_ids
+from chromafuse.ingest.sources import (
+    Content,
+    Notice,
+    Omission,
+    Source,
+    SourceOptions,
+    find_sources,
+    read_source,
+)
+from chromafuse.ports import ChunkWriter, NewRecord
+from chromafuse.treestore import head_metadata, head_version, load_tree, parse_head
+
+log = logging.getLogger(__name__)
+
+INTENT_PREFIX = "__ingest__/"
+INTENT_MARK: Metadata = {"chromafuse": "ingest"}
+INTENT_SILENCE = 600.0
+"""Seconds after which an ingest on another host that gave no sign of life counts as dead."""
+
+FLUSH_BYTES = 8_000_000
+"""Bytes of chunks held before they are written, whatever their number."""
+
+
+class Embedder(Protocol):
+    """Vectors for texts; ``name`` tells how they were made."""
+
+    name: str
+    dimension: int
+
+    def vectors(self, texts: Sequence[str]) -> list[tuple[float, ...]]:
+        """Return one vector of ``dimension`` numbers for each text."""
+
+
+class Placeholder:
+    """No meaning, no model: Chroma wants some vector with every record."""
+
+    name = "none"
+    dimension = 1
+
+    def vectors(self, texts: Sequence[str]) -> list[tuple[float, ...]]:
+        return [(0.0,)] * len(texts)
+
+
+class Progress(Protocol):
+    """Who is told how far a long ingest is."""
+
+    def phase(self, text: str, total: int | None = None) -> None:
+        """A new phase begins, of ``total`` steps where that is known."""
+
+    def advance(self, steps: int = 1) -> None:
+        """Some steps of the phase are done."""
+
+
+@dataclass(frozen=True, slots=True)
+class IngestOptions:
+    """How to store; what to take is in ``sources``."""
+
+    sources: SourceOptions = field(default_factory=SourceOptions)
+    chunk_size: int = DEFAULT_CHUNK_SIZE
+    embedder: Embedder = field(default_factory=Placeholder)
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What an ingest did. ``bytes`` and ``chunks`` are the site's, not only what was written."""
+
+    pages: int
+    chunks: int
+    bytes: int
+    written_pages: int
+    written_chunks: int
+    unchanged_pages: int
+    removed_pages: int
+    removed_records: int
+    switched: bool
+    tree_version: TreeVersion
+    omissions: tuple[Omission, ...]
+    notices: tuple[Notice, ...]
+
+    @property
+    def lost(self) -> tuple[Omission, ...]:
+        """What the user gave and could not be stored."""
+        return tuple(omission for omission in self.omissions if omission.lost)
+
+
+def ingest(root: Path, store: ChunkWriter, options: IngestOptions, progress: Progress) -> Summary:
+    """Store the tree under ``root`` and return what was done.
+
+    Raises ``IngestError``, ``SwitchConflict``, ``TreeError``, ``StoreError``; the old site is
+    then what readers go on seeing.
+    """
+    return _Ingest(store, options, progress).run(root)
+
+
+class _Ingest:
+    """One run. State: what is stored already, and what this run has written so far."""
+
+    def __init__(self, store: ChunkWriter, options: IngestOptions, progress: Progress) -> None:
+        self._store = store
+        self._options = options
+        self._progress = progress
+        self._id = IngestId(secrets.token_hex(4))
+        self._written: list[str] = []
+        self._pending: list[NewRecord] = []
+        self._pending_bytes = 0
+        self._last_sign: float | None = None
+        self._omissions: list[Omission] = []
+        self._notices: list[Notice] = []
+
+    def run(self, root: Path) -> Summary:
+        self._progress.phase("looking for pages")
+        sources = find_sources(root, self._options.sources)
+        self._omissions += sources.omissions
+        self._notices += sources.notices
+        base = _base(self._store)
+        with self._taken_back_on_failure():
+            self._progress.phase("reading what is stored")
+            stored = set(self._store.scan_ids())
+            pages = self._store_pages(sources.files, base, stored)
+            return self._finish(pages, base, stored)
+
+    def _finish(self, pages: list[Page], base: _Base, stored: set[str]) -> Summary:
+        new = build_tree(pages, TreeVersion(""))
+        if new.rejected:
+            refused = new.rejected[0]
+            raise IngestError(f"{refused.slug} cannot be stored: {refused.reason}")
+        text = encode_tree(new.pages, self._store.record_bytes)
+        switched = text.version != base.version
+        expected = _ids_of(new.pages) | set(part_ids(text.version, len(text.documents)))
+        garbage = [record_id for record_id in stored if record_id not in expected]
+        if switched or garbage:
+            self._progress.phase("switching the tree")
+            garbage = self._switch(text, base.version, garbage, switched=switched)
+            self._delete(garbage)
+        written = {page.slug for page in new.pages if (page.version or "")[24:] == self._id}
+        return Summary(
+            pages=len(new.pages),
+            chunks=sum(page.chunks or 0 for page in new.pages),
+            bytes=new.total_bytes,
+            written_pages=len(written),
+            written_chunks=len(self._written),
+            unchanged_pages=len(new.pages) - len(written),
+            removed_pages=len(base.pages.keys() - {page.slug for page in new.pages}),
+            removed_records=len(garbage),
+            switched=switched,
+            tree_version=text.version,
+            omissions=tuple(self._omissions),
+            notices=tuple(self._notices),
+        )
+
+    # Pages
+
+    def _store_pages(self, files: Sequence[Source], base: _Base, stored: set[str]) -> list[Page]:
+        self._progress.phase("storing pages", len(files))
+        pages: list[Page] = []
+        for source in _site_files_last(files):
+            content = read_source(source, self._options.sources)
+            self._progress.advance()
+            if isinstance(content, Omission):
+                self._omissions.append(content)
+                continue
+            self._notices += content.notices
+            rule = all_of(page.rule for page in pages) if source.site_file else content.rule
+            problem = path_problem(source.rel.encode())
+            if problem:
+                self._omissions.append(Omission(source.rel, problem, lost=True))
+                continue
+            pages.append(
+                self._page(source, content, rule, base.pages.get(Slug(source.slug)), stored)
+            )
+        self._flush()
+        return pages
+
+    def _page(
+        self,
+        source: Source,
+        content: Content,
+        rule: AccessRule,
+        old: Page | None,
+        stored: set[str],
+    ) -> Page:
+        digest = content_digest(content.data)
+        settings = (self._options.chunk_size, self._options.embedder.name)
+        storage = storage_digest(rule.key, *settings)
+        path = source.rel.encode()
+        if old and same_stored(old.version, digest, storage) and _ids_of([old]) <= stored:
+            return replace(old, path=path, rule=rule, mtime_ns=content.mtime_ns)
+        slug = Slug(source.slug)
+        version = make_version(digest, storage, self._id)
+        chunks = chunk_text(content.text, self._options.chunk_size)
+        for index, text in enumerate(chunks.texts):
+            metadata: Metadata = {
+                "page": slug,
+                "chunk_index": index,
+                "version": version,
+                "access": rule.key,
+            }
+            self._put(chunk_id(slug, version, index), text, metadata)
+        return Page(
+            slug=slug,
+            path=path,
+            rule=rule,
+            size=len(content.data),
+            mtime_ns=content.mtime_ns,
+            version=version,
+            chunks=len(chunks.texts),
+            cut=chunks.cut,
+            nul=b"\0" in content.data,
+        )
+
+    def _put(self, record_id: str, text: str, metadata: Metadata) -> None:
+        self._pending.append(NewRecord(record_id, text, metadata, ()))
+        self._pending_bytes += len(text)
+        if len(self._pending) >= self._store.write_batch or self._pending_bytes >= FLUSH_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        if not self._pending:
+            return
+        self._give_sign()
+        vectors = self._options.embedder.vectors([record.document for record in self._pending])
+        self._written += [record.id for record in self._pending]
+        self._store.add(
+            [
+                replace(record, vector=vector)
+                for record, vector in zip(self._pending, vectors, strict=True)
+            ]
+        )
+        self._pending = []
+        self._pending_bytes = 0
+
+    # The switch
+
+    def _switch(
+        self,
+        text: TreeText,
+        base_version: TreeVersion | None,
+        garbage: list[str],
+        *,
+        switched: bool,
+    ) -> list[str]:
+        """Put the new tree in place and return which of ``garbage`` may be deleted.
+
+        The choice is made under the lock: an ingest that began later has ids not in ``garbage``,
+        one that still runs has its intent, and one that has ended has switched the tree, which
+        is noticed here.
+        """
+        records = self._tree_records(text)
+        if switched:
+            self._give_sign()
+            for start in range(1, len(records), self._store.write_batch):
+                self._store.upsert(records[start : start + self._store.write_batch])
+        with self._store.exclusive():
+            if head_version(self._store) != base_version:
+                raise SwitchConflict(
+                    "another ingest has changed the site in the meantime; nothing was switched",
+                    remedy="run this ingest again",
+                )
+            running = self._others_running()
+            if switched:
+                self._store.upsert(records[:1])
+        return self._ours(garbage, running)
+
+    def _tree_records(self, text: TreeText) -> list[NewRecord]:
+        ids = part_ids(text.version, len(text.documents))
+        head = head_metadata(text.version, len(ids), time.time_ns())
+        zero = (0.0,) * self._options.embedder.dimension
+        return [
+            NewRecord(
+                record_id, document, head if record_id == TREE_ID else {"tree": text.version}, zero
+            )
+            for record_id, document in zip(ids, text.documents, strict=True)
+        ]
+
+    def _ours(self, garbage: Iterable[str], running: set[str]) -> list[str]:
+        """Return those of ``garbage`` that are ours and belong to no ingest of ``running``."""
+        chosen: list[str] = []
+        unsure: list[str] = []
+        for record_id in garbage:
+            if record_id.startswith(TREE_ID + "/"):
+                # The parts of a tree do not tell whose they are: they wait until nobody runs.
+                if not running:
+                    chosen.append(record_id)
+            elif record_id.startswith(INTENT_PREFIX):
+                owner = record_id.removeprefix(INTENT_PREFIX)
+                if owner != self._id and owner not in running:
+                    chosen.append(record_id)
+            elif record_id[:8] not in running:
+                unsure.append(record_id)
+        chosen += [record.id for record in self._store.get(unsure) if _is_our_chunk(record)]
+        return chosen
+
+    def _delete(self, ids: Sequence[str]) -> None:
+        self._progress.phase("deleting old versions", len(ids))
+        for start in range(0, len(ids), self._store.write_batch):
+            batch = ids[start : start + self._store.write_batch]
+            self._store.delete(batch)
+            self._progress.advance(len(batch))
+
+    # The intent
+
+    @contextmanager
+    def _taken_back_on_failure(self) -> Iterator[None]:
+        """Delete what was written if the run fails, and the intent in any case."""
+        try:
+            yield
+        except BaseException:
+            # Only tidiness: what stays is removed by the next ingest.
+            with suppress(StoreError, TreeError):
+                if self._written and not self._named():
+                    self._store.delete(self._written)
+            raise
+        finally:
+            if self._last_sign is not None:
+                with suppress(StoreError):
+                    self._store.delete([INTENT_PREFIX + self._id])
+
+    def _named(self) -> bool:
+        """Return whether the stored tree names pages of this run."""
+        try:
+            tree = load_tree(self._store, default_mtime_ns=0)
+        except TreeMissing:
+            return False
+        return any((page.version or "")[24:] == self._id for page in tree.pages)
+
+    def _give_sign(self) -> None:
+        """Write the intent before the first write, and again now and then in a long run.
+
+        A run that has nothing to write leaves the collection untouched.
+        """
+        now = time.monotonic()
+        if self._last_sign is not None and now - self._last_sign < INTENT_SILENCE / 10:
+            return
+        metadata: Metadata = {
+            **INTENT_MARK,
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "started": _process_start(os.getpid()) or "",
+            "alive": time.time(),
+        }
+        zero = (0.0,) * self._options.embedder.dimension
+        self._store.upsert([NewRecord(INTENT_PREFIX + self._id, "", metadata, zero)])
+        self._last_sign = now
+
+    def _others_running(self) -> set[str]:
+        return {
+            record.id.removeprefix(INTENT_PREFIX)
+            for record in self._store.find(dict(INTENT_MARK))
+            if record.id != INTENT_PREFIX + self._id and _runs(record.metadata)
+        }
+
+
+def _runs(intent: Metadata) -> bool:
+    pid, alive = intent.get("pid"), intent.get("alive")
+    if intent.get("host") == socket.gethostname() and isinstance(pid, int):
+        return _process_start(pid) == intent.get("started")
+    return isinstance(alive, int | float) and time.time() - alive < INTENT_SILENCE
+
+
+def _process_start(pid: int) -> str | None:
+    """Return what tells a process from a later one with the same number, or None if it is gone."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    return stat.rpartition(")")[2].split()[19]
+
+
+@dataclass(frozen=True, slots=True)
+class _Base:
+    """The stored tree that a run begins from; ``version`` None means that there is none."""
+
+    version: TreeVersion | None
+    pages: Mapping[Slug, Page]
+
+
+def _base(store: ChunkWriter) -> _Base:
+    """Return what is stored.
+
+    A tree of ours that is damaged counts as one without pages: this ingest mends it. One that
+    another tool wrote is never overwritten: raises ``IngestError``.
+    """
+    metadata = store.metadata(TREE_ID)
+    if metadata is None:
+        return _Base(None, {})
+    version = parse_head(metadata).version
+    if version is None:
+        raise IngestError(
+            f"{store.description} holds a site that another tool wrote",
+            remedy="choose another --collection, or mount that site as it is",
+        )
+    try:
+        tree = load_tree(store, default_mtime_ns=0)
+    except TreeError as error:
+        log.warning("the stored tree is replaced: %s", error)
+        return _Base(version, {})
+    return _Base(tree.version, {page.slug: page for page in tree.pages})
+
+
+def _is_our_chunk(record: Record) -> bool:
+    slug, version = page_slug(record.metadata), parse_version(record.metadata.get("version"))
+    index = chunk_index(record.metadata)
+    if slug is None or version is None or index is None:
+        return False
+    return chunk_id(Slug(slug), version, index) == record.id
+
+
+def _ids_of(pages: Iterable[Page]) -> set[str]:
+    return {record_id for page in pages for record_id in chunk_ids(page) or ()}
+
+
+def _site_files_last(files: Sequence[Source]) -> list[Source]:
+    """Return ``files`` with those that name every page at the end: their access follows theirs."""
+    return sorted(files, key=lambda source: source.site_file)

@@ -1,0 +1,80 @@
+"""What services ask of a vendor, as small protocols.
+
+Stores are blocking, free of any event loop and safe to call from several threads; the callers run
+them in worker threads with a deadline. Every method raises ``StoreError`` or one of its kinds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+from chromafuse.domain.page import Metadata, Record
+
+Where = Mapping[str, object]
+"""A metadata filter in Chroma's form."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewRecord:
+    """One record to write."""
+
+    id: str
+    document: str
+    metadata: Metadata
+    vector: tuple[float, ...]
+
+
+class ChunkReader(Protocol):
+    """Reading side of one collection."""
+
+    @property
+    def description(self) -> str:
+        """Where the collection is, for a person; holds no secret."""
+
+    @property
+    def record_bytes(self) -> int:
+        """The most bytes that a record's document may have here."""
+
+    def get(self, ids: Sequence[str], where: Where | None = None) -> list[Record]:
+        """Return the records with these ids that exist and match ``where``, in any order."""
+
+    def find(self, where: Where) -> list[Record]:
+        """Return all records that match ``where``, in any order."""
+
+    def metadata(self, record_id: str) -> Metadata | None:
+        """Return one record's metadata, or None if there is no such record."""
+
+    def scan(self, *, documents: bool) -> Iterator[Record]:
+        """Yield every record of the collection once, without documents unless asked for."""
+
+    def close(self) -> None:
+        """Release connections; later calls fail."""
+
+
+class ChunkWriter(ChunkReader, Protocol):
+    """Reading and writing side of one collection."""
+
+    @property
+    def write_batch(self) -> int:
+        """The most records that one write takes."""
+
+    def scan_ids(self) -> Iterator[str]:
+        """Yield every id of the collection once."""
+
+    def add(self, records: Sequence[NewRecord]) -> None:
+        """Write records with new ids."""
+
+    def upsert(self, records: Sequence[NewRecord]) -> None:
+        """Write records in one step that no reader sees half done."""
+
+    def delete(self, ids: Sequence[str]) -> None:
+        """Delete the records with these ids; absent ones do not matter."""
+
+    def exclusive(self) -> AbstractContextManager[None]:
+        """Hold the collection's lock that makes "look, then write" one step among ingests.
+
+        Raises ``StoreUnavailable`` if somebody else keeps it too long.
+        """

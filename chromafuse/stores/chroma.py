@@ -1,0 +1,251 @@
+"""One Chroma collection as a store of chunks, whichever way Chroma is reached.
+
+``ChromaCollection`` holds what does not depend on the way: bulk reads paged below Chroma's and
+Cloud's limits, records in our form, the lock among ingests. A ``Transport`` (embedded client or
+REST) carries single calls. Only ``get`` is used for reading: it is the one call of the embedded
+client that releases the GIL and always sees the newest writes.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import urlsplit
+
+from chromafuse.domain.errors import ConfigError, StoreError, StoreMissing, StoreUnavailable
+from chromafuse.domain.page import Metadata, MetadataValue, Record
+from chromafuse.ports import NewRecord, Where
+
+LOCK_SUFFIX = ".switch"
+LOCK_WAIT = 30.0
+"""Seconds an ingest waits for another one's tree switch, which takes milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one call may ask for."""
+
+    read_records: int
+    write_records: int
+    document_bytes: int
+
+
+LOCAL_LIMITS = Limits(read_records=5_000, write_records=1_000, document_bytes=1_000_000)
+"""Well under Chroma's own limits: 32,766 records with metadata a get, 5,461 a write."""
+CLOUD_LIMITS = Limits(read_records=300, write_records=300, document_bytes=16_000)
+"""Chroma Cloud's default quotas."""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One ``get``; None means not restricted."""
+
+    ids: Sequence[str] | None = None
+    where: Where | None = None
+    limit: int | None = None
+    offset: int = 0
+    documents: bool = True
+    metadatas: bool = True
+
+
+class AlreadyExists(StoreError):
+    """A collection of that name exists."""
+
+
+class Transport(Protocol):
+    """Single calls to Chroma. Each raises ``StoreError`` or one of its kinds."""
+
+    limits: Limits
+    description: str
+
+    def open_collection(self, name: str, *, create: bool) -> None:
+        """Find (or create) the collection that the calls below are about."""
+
+    def get(self, query: Query) -> list[Record]:
+        """Return the records that ``query`` names."""
+
+    def write(self, verb: str, records: Sequence[NewRecord]) -> None:
+        """``add`` or ``upsert`` records in one call."""
+
+    def delete(self, ids: Sequence[str]) -> None:
+        """Delete records in one call."""
+
+    def create_marker(self, name: str, metadata: Mapping[str, MetadataValue]) -> None:
+        """Create an empty collection; raises ``AlreadyExists``."""
+
+    def read_marker(self, name: str) -> Metadata | None:
+        """Return a collection's metadata, or None if there is no such collection."""
+
+    def delete_marker(self, name: str) -> None:
+        """Delete a collection; an absent one does not matter."""
+
+    def close(self) -> None:
+        """Release what is held."""
+
+
+class ChromaCollection:
+    """Implements ``ports.ChunkReader`` and ``ports.ChunkWriter``."""
+
+    def __init__(self, transport: Transport, name: str) -> None:
+        self._transport = transport
+        self._name = name
+
+    @property
+    def description(self) -> str:
+        return f"collection {self._name} in {self._transport.description}"
+
+    @property
+    def record_bytes(self) -> int:
+        return self._transport.limits.document_bytes
+
+    @property
+    def write_batch(self) -> int:
+        return self._transport.limits.write_records
+
+    def get(self, ids: Sequence[str], where: Where | None = None) -> list[Record]:
+        records: list[Record] = []
+        step = self._transport.limits.read_records
+        for start in range(0, len(ids), step):
+            batch = ids[start : start + step]
+            records += self._transport.get(Query(ids=batch, where=where, limit=len(batch)))
+        return records
+
+    def find(self, where: Where) -> list[Record]:
+        if not where:
+            raise StoreError("a search without a condition would return everything")
+        return list(self._paged(lambda limit, offset: Query(None, where, limit, offset)))
+
+    def metadata(self, record_id: str) -> Metadata | None:
+        records = self._transport.get(Query(ids=[record_id], limit=1, documents=False))
+        return records[0].metadata if records else None
+
+    def scan(self, *, documents: bool) -> Iterator[Record]:
+        return self._paged(lambda limit, offset: Query(None, None, limit, offset, documents))
+
+    def scan_ids(self) -> Iterator[str]:
+        return (
+            record.id
+            for record in self._paged(
+                lambda limit, offset: Query(None, None, limit, offset, False, False)
+            )
+        )
+
+    def _paged(self, query: Callable[[int, int], Query]) -> Iterator[Record]:
+        limit = self._transport.limits.read_records
+        offset = 0
+        while True:
+            records = self._transport.get(query(limit, offset))
+            yield from records
+            offset += len(records)
+            if len(records) < limit:
+                return
+
+    def add(self, records: Sequence[NewRecord]) -> None:
+        for batch in self._batches(records):
+            self._transport.write("add", batch)
+
+    def upsert(self, records: Sequence[NewRecord]) -> None:
+        if len(records) > self.write_batch:
+            raise StoreError(f"{len(records)} records do not fit into one write")
+        self._transport.write("upsert", records)
+
+    def _batches(self, records: Sequence[NewRecord]) -> Iterator[Sequence[NewRecord]]:
+        for start in range(0, len(records), self.write_batch):
+            yield records[start : start + self.write_batch]
+
+    def delete(self, ids: Sequence[str]) -> None:
+        for start in range(0, len(ids), self.write_batch):
+            self._transport.delete(ids[start : start + self.write_batch])
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        name = self._name[: 512 - len(LOCK_SUFFIX)] + LOCK_SUFFIX
+        self._lock(name)
+        try:
+            yield
+        finally:
+            self._transport.delete_marker(name)
+
+    def _lock(self, name: str) -> None:
+        """Create the lock collection: Chroma has no other operation that only one caller wins."""
+        me: dict[str, MetadataValue] = {"host": socket.gethostname(), "pid": os.getpid()}
+        deadline = time.monotonic() + LOCK_WAIT
+        while True:
+            try:
+                self._transport.create_marker(name, me)
+                return
+            except AlreadyExists:
+                holder = self._transport.read_marker(name)
+            if holder is not None and _is_dead(holder):
+                self._transport.delete_marker(name)
+            elif time.monotonic() > deadline:
+                who = f"{(holder or {}).get('host')} process {(holder or {}).get('pid')}"
+                raise StoreUnavailable(
+                    f"another ingest ({who}) keeps the lock collection {name}",
+                    remedy=f"delete the collection {name} if that ingest is gone",
+                )
+            else:
+                time.sleep(0.05)
+
+    def close(self) -> None:
+        self._transport.close()
+
+
+def _is_dead(holder: Metadata) -> bool:
+    """Return whether a lock's holder ran on this host and is gone."""
+    pid = holder.get("pid")
+    if holder.get("host") != socket.gethostname() or not isinstance(pid, int):
+        return False
+    return not Path(f"/proc/{pid}").exists()
+
+
+def open_collection(target: str, name: str, *, create: bool, timeout: float) -> ChromaCollection:
+    """Open collection ``name`` of ``target``, a directory or an http(s) URL.
+
+    ``timeout`` (seconds) bounds each wait for a server. Raises ``ConfigError`` for a target that
+    is neither, ``StoreMissing`` unless ``create``, ``StoreError`` otherwise.
+    """
+    transport: Transport
+    if "://" in target:
+        parts = urlsplit(target)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ConfigError(
+                f"--chroma {redact_url(target)} is neither a directory nor http(s)://host:port"
+            )
+        from chromafuse.stores.chroma_http import HttpTransport
+
+        cloud = parts.hostname.endswith(".trychroma.com")
+        transport = HttpTransport(target, timeout, CLOUD_LIMITS if cloud else LOCAL_LIMITS)
+    else:
+        directory = Path(target).expanduser()
+        if not create and not (directory / "chroma.sqlite3").is_file():
+            raise StoreMissing(
+                f"there is no Chroma database in {directory}",
+                remedy="check --chroma, or fill it with `chromafuse ingest`",
+            )
+        from chromafuse.stores.chroma_embedded import EmbeddedTransport
+
+        transport = EmbeddedTransport(directory, LOCAL_LIMITS)
+    try:
+        transport.open_collection(name, create=create)
+    except BaseException:
+        transport.close()
+        raise
+    return ChromaCollection(transport, name)
+
+
+def redact_url(url: str) -> str:
+    """Return ``url`` without user name, password and query, for messages."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    try:
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:
+        port = ""
+    return f"{parts.scheme}://{host}{port}{parts.path}"

@@ -1,0 +1,180 @@
+"""Chroma's embedded client on a directory.
+
+Imported only where it is used: ``import chromadb`` takes half a second and starts threads, after
+which a process must not fork.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import chromadb
+from chromadb.config import Settings
+from chromadb.errors import ChromaError, NotFoundError
+
+from chromafuse.domain.errors import StoreError, StoreMissing
+from chromafuse.domain.page import Metadata, MetadataValue, Record
+from chromafuse.ports import NewRecord
+from chromafuse.stores.chroma import AlreadyExists, Limits, Query
+
+if TYPE_CHECKING:
+    from chromadb.api.client import Client
+    from chromadb.api.models.Collection import Collection
+
+_DATABASE = "chroma.sqlite3"
+
+
+class EmbeddedTransport:
+    """Implements ``chroma.Transport`` for a directory."""
+
+    def __init__(self, directory: Path, limits: Limits) -> None:
+        self.limits = limits
+        self.description = str(directory)
+        self._name = ""
+        self._opened: Collection | None = None
+        _prepare(directory)
+        with self._errors():
+            client = chromadb.PersistentClient(
+                str(directory), settings=Settings(anonymized_telemetry=False)
+            )
+        # ClientAPI, the declared type, has no close().
+        self._client = cast("Client", client)
+
+    def open_collection(self, name: str, *, create: bool) -> None:
+        self._name = name
+        open_it = self._client.get_or_create_collection if create else self._client.get_collection
+        with self._errors():
+            # None, not the default: that one downloads a model.
+            self._opened = open_it(name, embedding_function=None)
+
+    @property
+    def _collection(self) -> Collection:
+        if self._opened is None:
+            raise StoreError("no collection is open")
+        return self._opened
+
+    def get(self, query: Query) -> list[Record]:
+        if query.ids is not None and not query.ids:
+            return []
+        include = [
+            name
+            for name, wanted in (("documents", query.documents), ("metadatas", query.metadatas))
+            if wanted
+        ]
+        arguments: dict[str, Any] = {
+            "ids": list(query.ids) if query.ids is not None else None,
+            "where": query.where,
+            "limit": query.limit,
+            "offset": query.offset,
+            "include": include,
+        }
+        with self._errors():
+            answer = self._collection.get(**arguments)
+        documents, metadatas = answer["documents"], answer["metadatas"]
+        return [
+            Record(
+                record_id,
+                documents[i] if documents is not None else None,
+                _plain(metadatas[i] if metadatas is not None else None),
+            )
+            for i, record_id in enumerate(answer["ids"])
+        ]
+
+    def write(self, verb: str, records: Sequence[NewRecord]) -> None:
+        method = self._collection.add if verb == "add" else self._collection.upsert
+        vectors: list[Sequence[float] | Sequence[int]] = [list(record.vector) for record in records]
+        with self._errors():
+            method(
+                ids=[record.id for record in records],
+                documents=[record.document for record in records],
+                metadatas=[dict(record.metadata) for record in records],
+                embeddings=vectors,
+            )
+
+    def delete(self, ids: Sequence[str]) -> None:
+        if ids:
+            with self._errors():
+                self._collection.delete(ids=list(ids))
+
+    def create_marker(self, name: str, metadata: Mapping[str, MetadataValue]) -> None:
+        with self._errors():
+            self._client.create_collection(name, metadata=dict(metadata), embedding_function=None)
+
+    def read_marker(self, name: str) -> Metadata | None:
+        try:
+            with self._errors():
+                collection = self._client.get_collection(name, embedding_function=None)
+        except StoreMissing:
+            return None
+        return _plain(collection.metadata)
+
+    def delete_marker(self, name: str) -> None:
+        try:
+            with self._errors():
+                self._client.delete_collection(name)
+        except StoreMissing:
+            return
+
+    def close(self) -> None:
+        self._client.close()
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Turn whatever the client raises into a ``StoreError``; its kinds are many and bare."""
+        try:
+            yield
+        except NotFoundError:
+            raise StoreMissing(
+                f"there is no collection {self._name} in {self.description}",
+                remedy="check --collection, or fill it with `chromafuse ingest`",
+            ) from None
+        except ChromaError as error:
+            if "already exists" in str(error):
+                raise AlreadyExists(str(error)) from None
+            raise self._failure(error) from error
+        except Exception as error:
+            raise self._failure(error) from error
+        except BaseException as error:
+            # A panic of the native code is no Exception, yet concerns only this call.
+            if type(error).__name__ != "PanicException":
+                raise
+            raise self._failure(error) from error
+
+    def _failure(self, error: BaseException) -> StoreError:
+        line = (str(error).strip() or type(error).__name__).split("\n")[0][:200]
+        return StoreError(f"Chroma in {self.description} fails: {line}")
+
+
+def _plain(metadata: Mapping[str, Any] | None) -> Metadata:
+    return {
+        key: value
+        for key, value in (metadata or {}).items()
+        if isinstance(value, str | int | float | bool)
+    }
+
+
+def _prepare(directory: Path) -> None:
+    """Create the directory and switch its database to write-ahead logging.
+
+    Readers then do not wait for a running ingest. It can be set only while no client is open;
+    a database that is in use or read-only stays as it is.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"cannot create {directory}: {error.strerror}") from None
+    path = directory / _DATABASE
+    if not os.access(path if path.exists() else directory, os.W_OK):
+        return
+    try:
+        with closing(sqlite3.connect(path, timeout=0)) as database:
+            database.execute("PRAGMA journal_mode=WAL")
+    except sqlite3.OperationalError:
+        return
+    except sqlite3.DatabaseError as error:
+        raise StoreError(f"{path} is not a database: {error}", remedy="check --chroma") from None

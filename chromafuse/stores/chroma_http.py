@@ -1,0 +1,196 @@
+"""Chroma's v2 REST API over httpx.
+
+The chromadb client is not used for servers: it has no timeouts, takes half a second to import and
+builds whatever embedding function the server's configuration names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import httpx
+import orjson
+
+from chromafuse.domain.errors import (
+    StoreDenied,
+    StoreError,
+    StoreMissing,
+    StoreUnavailable,
+)
+from chromafuse.domain.page import Metadata, MetadataValue, Record
+from chromafuse.ports import NewRecord
+from chromafuse.stores.chroma import AlreadyExists, Limits, Query, redact_url
+
+_PREFIX = "/api/v2/tenants/default_tenant/databases/default_database/collections"
+_JSON = {"content-type": "application/json"}
+
+
+class HttpTransport:
+    """Implements ``chroma.Transport`` for a Chroma server."""
+
+    def __init__(self, url: str, timeout: float, limits: Limits) -> None:
+        self.limits = limits
+        self.description = redact_url(url)
+        self._client = httpx.Client(
+            base_url=url.rstrip("/"), timeout=timeout, headers=_JSON, follow_redirects=False
+        )
+        self._name = ""
+        self._id: str | None = None
+
+    def open_collection(self, name: str, *, create: bool) -> None:
+        self._name = name
+        if create:
+            body = {"name": name, "get_or_create": True}
+            self._id = _collection_id(self._call("POST", "", body))
+        else:
+            self._id = self._resolve()
+
+    def get(self, query: Query) -> list[Record]:
+        include = [
+            name
+            for name, wanted in (("documents", query.documents), ("metadatas", query.metadatas))
+            if wanted
+        ]
+        body: dict[str, object] = {"include": include, "offset": query.offset}
+        if query.limit is not None:
+            body["limit"] = query.limit
+        if query.ids is not None:
+            if not query.ids:
+                return []
+            body["ids"] = list(query.ids)
+        if query.where is not None:
+            body["where"] = query.where
+        return _records(self._on_collection("get", body), query)
+
+    def write(self, verb: str, records: Sequence[NewRecord]) -> None:
+        self._on_collection(
+            verb,
+            {
+                "ids": [record.id for record in records],
+                "documents": [record.document for record in records],
+                "metadatas": [record.metadata for record in records],
+                "embeddings": [record.vector for record in records],
+            },
+        )
+
+    def delete(self, ids: Sequence[str]) -> None:
+        if ids:
+            self._on_collection("delete", {"ids": list(ids)})
+
+    def create_marker(self, name: str, metadata: Mapping[str, MetadataValue]) -> None:
+        self._call("POST", "", {"name": name, "metadata": metadata})
+
+    def read_marker(self, name: str) -> Metadata | None:
+        try:
+            found = self._call("GET", f"/{name}").get("metadata")
+        except StoreMissing:
+            return None
+        return found if isinstance(found, dict) else {}
+
+    def delete_marker(self, name: str) -> None:
+        try:
+            self._call("DELETE", f"/{name}")
+        except StoreMissing:
+            return
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _on_collection(self, verb: str, body: Mapping[str, object]) -> dict[str, Any]:
+        """Call ``verb`` on the collection; one that was deleted and made anew is found again."""
+        known = self._id or self._resolve()
+        try:
+            return self._call("POST", f"/{known}/{verb}", body)
+        except StoreMissing:
+            self._id = self._resolve()
+            if self._id == known:
+                raise
+        return self._call("POST", f"/{self._id}/{verb}", body)
+
+    def _resolve(self) -> str:
+        try:
+            return _collection_id(self._call("GET", f"/{self._name}"))
+        except StoreMissing:
+            raise StoreMissing(
+                f"there is no collection {self._name} in {self.description}",
+                remedy="check --collection, or fill it with `chromafuse ingest`",
+            ) from None
+
+    def _call(self, method: str, path: str, body: object = None) -> dict[str, Any]:
+        content = None if body is None else orjson.dumps(body)
+        try:
+            response = self._client.request(method, _PREFIX + path, content=content)
+        except httpx.TimeoutException:
+            raise StoreUnavailable(
+                f"Chroma at {self.description} did not answer in time",
+                remedy="check that the server runs and is not overloaded",
+            ) from None
+        except httpx.TransportError as error:
+            raise StoreUnavailable(
+                f"cannot reach Chroma at {self.description}: {error}",
+                remedy="check --chroma and that the server runs",
+            ) from None
+        if response.is_success:
+            return self._decode(response)
+        raise self._error(response)
+
+    def _decode(self, response: httpx.Response) -> dict[str, Any]:
+        try:
+            answer = orjson.loads(response.content) if response.content else {}
+        except orjson.JSONDecodeError:
+            answer = None
+        if not isinstance(answer, dict):
+            raise StoreUnavailable(
+                f"{self.description} answers something that is not Chroma's",
+                remedy="check --chroma",
+            )
+        return answer
+
+    def _error(self, response: httpx.Response) -> StoreError:
+        status = response.status_code
+        text = f"Chroma at {self.description} answers {status}: {_message(response)}"
+        if status == 404:
+            return StoreMissing(text)
+        if status == 409:
+            return AlreadyExists(text)
+        if status in (401, 403):
+            return StoreDenied(text, remedy="check the credentials")
+        if status == 429 or status >= 500:
+            return StoreUnavailable(text)
+        return StoreError(text)
+
+
+def _message(response: httpx.Response) -> str:
+    """Return the first line of an error answer, short enough for a log line."""
+    try:
+        answer = orjson.loads(response.content)
+        text = answer.get("message") or answer.get("error")
+    except (orjson.JSONDecodeError, AttributeError):
+        text = response.text
+    lines = str(text or response.reason_phrase).strip().split("\n")
+    return lines[0][:200]
+
+
+def _collection_id(answer: Mapping[str, object]) -> str:
+    found = answer.get("id")
+    if not isinstance(found, str):
+        raise StoreUnavailable("Chroma's answer names no collection", remedy="check --chroma")
+    return found
+
+
+def _records(answer: Mapping[str, Any], query: Query) -> list[Record]:
+    ids = answer.get("ids")
+    documents = answer.get("documents") if query.documents else None
+    metadatas = answer.get("metadatas") if query.metadatas else None
+    columns = [column for column in (ids, documents, metadatas) if column is not None]
+    if not isinstance(ids, list) or any(len(column) != len(ids) for column in columns):
+        raise StoreUnavailable("Chroma's answer does not hold what was asked for")
+    return [
+        Record(
+            record_id,
+            documents[i] if documents is not None else None,
+            (metadatas[i] if metadatas is not None else None) or {},
+        )
+        for i, record_id in enumerate(ids)
+    ]

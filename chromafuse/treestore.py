@@ -1,0 +1,195 @@
+"""The path tree as it lies in a collection: loading it whole, and measuring what it leaves out.
+
+A tree switch is one write of the record ``__path_tree__``. Further records of a split tree are
+complete before that write and deleted some time after the next one, so a reader that meets a
+missing part has been overtaken and begins again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+from chromafuse.domain.access import HIDDEN, AccessRule
+from chromafuse.domain.errors import StoreError, TreeError, TreeMissing
+from chromafuse.domain.page import Metadata, Page, Record, chunk_ids, chunk_index, page_slug
+from chromafuse.domain.tree import PathTree, TreeVersion, build_tree
+from chromafuse.domain.treecodec import TREE_ID, decode_tree, part_ids, text_version
+from chromafuse.ports import ChunkReader
+
+FORMAT = 1
+"""The ``format`` of the trees we write; a greater one was written by a later program."""
+
+_TRIES = 5
+
+
+class Head(NamedTuple):
+    """What the first record's metadata tells: all None for a tree of another writer."""
+
+    version: TreeVersion | None
+    parts: int
+    switched_ns: int | None
+
+
+def head_metadata(version: TreeVersion, parts: int, switched_ns: int) -> Metadata:
+    """Return the metadata of the first record of a tree of ours."""
+    return {
+        "format": FORMAT,
+        "tree_version": version,
+        "parts": parts,
+        "switched_ns": str(switched_ns),
+    }
+
+
+def parse_head(metadata: Metadata) -> Head:
+    """Return what ``metadata`` tells. Raises ``TreeError`` for a format of a later program."""
+    written = metadata.get("format")
+    if isinstance(written, int) and written > FORMAT:
+        raise TreeError(
+            f"the path tree has format {written}, this program knows {FORMAT}",
+            remedy="update chromafuse",
+        )
+    version, parts = metadata.get("tree_version"), metadata.get("parts", 1)
+    switched = metadata.get("switched_ns")
+    if isinstance(parts, bool) or not isinstance(parts, int) or not 1 <= parts <= 100_000:
+        raise TreeError("the path tree's number of parts is damaged", remedy="ingest again")
+    return Head(
+        TreeVersion(version) if isinstance(version, str) else None,
+        parts,
+        int(switched) if isinstance(switched, str) and switched.isdecimal() else None,
+    )
+
+
+def head_version(reader: ChunkReader) -> TreeVersion | None:
+    """Return the version of the stored tree, or None without a tree of ours: one small read."""
+    metadata = reader.metadata(TREE_ID)
+    return None if metadata is None else parse_head(metadata).version
+
+
+def load_tree(
+    reader: ChunkReader, *, default_mtime_ns: int, empty_groups: AccessRule = HIDDEN
+) -> PathTree:
+    """Return the stored tree; pages of another writer's tree are not measured yet.
+
+    ``default_mtime_ns`` is the time of pages whose entry tells none. Raises ``TreeMissing``,
+    ``TreeError``, ``StoreError``.
+    """
+    for _ in range(_TRIES):
+        found = reader.get([TREE_ID])
+        if not found or found[0].document is None:
+            raise TreeMissing(
+                f"there is no path tree in {reader.description}",
+                remedy="fill it with `chromafuse ingest`",
+            )
+        head = parse_head(found[0].metadata)
+        first = found[0].document
+        version = head.version or text_version(first)
+        rest = _rest(reader, version, head.parts)
+        if rest is not None:
+            return decode_tree(
+                first + rest,
+                version,
+                default_mtime_ns=head.switched_ns or default_mtime_ns,
+                empty_groups=empty_groups,
+            )
+    raise TreeError(
+        f"parts of the path tree are missing in {reader.description}",
+        remedy="run `chromafuse ingest` again",
+    )
+
+
+def _rest(reader: ChunkReader, version: TreeVersion, parts: int) -> str | None:
+    """Return the joined texts of the further parts, or None if one is missing."""
+    ids = part_ids(version, parts)[1:]
+    texts = {record.id: record.document for record in reader.get(ids)}
+    if len(texts) < len(ids) or None in texts.values():
+        return None
+    return "".join(texts[part_id] or "" for part_id in ids)
+
+
+class _Measured:
+    """What a scan has seen of one page's chunks."""
+
+    __slots__ = ("damage", "indices", "size")
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.indices: set[int] = set()
+        self.damage: str | None = None
+
+    def add(self, record: Record) -> None:
+        index = chunk_index(record.metadata)
+        if record.document is None or index is None or index in self.indices:
+            self.damage = "a chunk is doubled, or has no text or no usable chunk_index"
+            return
+        self.indices.add(index)
+        self.size += len(record.document.encode())
+
+    def verdict(self) -> str | None:
+        if self.damage is None and max(self.indices, default=-1) != len(self.indices) - 1:
+            return "a chunk is missing"
+        return self.damage
+
+
+def needs_measuring(tree: PathTree) -> bool:
+    """Return whether some page's size is not known yet."""
+    return any(page.version is None for page in tree.pages)
+
+
+def measure(reader: ChunkReader, tree: PathTree) -> PathTree:
+    """Return ``tree`` with the sizes of all pages that did not tell theirs.
+
+    Reads the collection once, in bulk, holding numbers only. A page whose chunks are missing or
+    doubled gets its ``damage``. Raises ``StoreError``.
+    """
+    unknown = {str(page.slug): _Measured() for page in tree.pages if page.version is None}
+    for record in _chunks(reader):
+        slug = page_slug(record.metadata)
+        if slug in unknown:
+            unknown[slug].add(record)
+    pages = [_measured(page, unknown) for page in tree.pages]
+    return build_tree(pages, tree.version, tree.rejected)
+
+
+def _chunks(reader: ChunkReader) -> Iterator[Record]:
+    return (r for r in reader.scan(documents=True) if not r.id.startswith(TREE_ID))
+
+
+def _measured(page: Page, unknown: dict[str, _Measured]) -> Page:
+    if page.version is not None:
+        return page
+    seen = unknown[page.slug]
+    if not seen.indices:
+        return replace(page, damage="no chunk is there")
+    return replace(page, size=seen.size, chunks=len(seen.indices), damage=seen.verdict())
+
+
+def fetch_pages(reader: ChunkReader, pages: Iterable[Page]) -> dict[str, list[Record]]:
+    """Return the records of several pages, by slug, in as few requests as their kinds allow.
+
+    Raises ``StoreError``. Whether the records are right is for ``page.assemble`` to say.
+    """
+    found: dict[str, list[Record]] = {}
+    ids: list[str] = []
+    owners: dict[str, str] = {}
+    searched: list[str] = []
+    for page in pages:
+        found[page.slug] = []
+        own = chunk_ids(page)
+        if own is None:
+            searched.append(page.slug)
+        else:
+            ids += own
+            owners.update(dict.fromkeys(own, page.slug))
+    for record in reader.get(ids) if ids else ():
+        owner = owners.get(record.id)
+        if owner is None:
+            raise StoreError("Chroma returned a record that was not asked for")
+        found[owner].append(record)
+    for field in ("page", "page_slug") if searched else ():
+        for record in reader.find({field: {"$in": searched}}):
+            slug = page_slug(record.metadata)
+            if slug in found:
+                found[slug].append(record)
+    return found
