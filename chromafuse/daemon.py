@@ -77,6 +77,7 @@ class _Daemon:
         self._listener = listener
         self._started_ns = time.time_ns()
         self._rejected: Mapping[str, int] = {}
+        self._stopping = False
         self.failure: ChromafuseError | None = None
 
     async def run(self) -> None:
@@ -92,6 +93,7 @@ class _Daemon:
     async def _stop_on_signal(self, signals: AsyncIterator[int], scope: trio.CancelScope) -> None:
         async for number in signals:
             log.info("stopping signal=%s", signal.Signals(number).name)
+            self._stopping = True
             scope.cancel()
 
     async def _mount(self) -> None:
@@ -151,11 +153,11 @@ class _Daemon:
         )
         try:
             await self._run_parts(reader, operations, store.description)
-        except trio.Cancelled:
-            session.detach()
-            raise
         except BaseException:
-            session.abandon()
+            if self._stopping:
+                session.detach()
+            else:
+                session.abandon()
             raise
         session.detach()
         if self.failure is not None:

@@ -218,6 +218,10 @@ class Reader:
             self._crash(batch, error)
         except StoreError as error:
             self._crash(batch, error)
+        except Exception as error:
+            # Somebody's bug: it costs these reads, not the mount.
+            log.exception("unexpected error while reading from %s", self._store.description)
+            self._crash(batch, StoreError(f"unexpected {type(error).__name__} while reading"))
         else:
             self._recovered()
             for flight, outcome in zip(batch, landed, strict=True):

@@ -13,7 +13,15 @@ from typing import NamedTuple
 
 from chromafuse.domain.access import HIDDEN, AccessRule
 from chromafuse.domain.errors import StoreError, TreeError, TreeMissing
-from chromafuse.domain.page import Metadata, Page, Record, chunk_ids, chunk_index, page_slug
+from chromafuse.domain.page import (
+    Metadata,
+    MetadataValue,
+    Page,
+    Record,
+    chunk_ids,
+    chunk_index,
+    page_slug,
+)
 from chromafuse.domain.tree import PathTree, TreeVersion, build_tree
 from chromafuse.domain.treecodec import TREE_ID, decode_tree, part_ids, text_version
 from chromafuse.ports import ChunkReader
@@ -25,7 +33,10 @@ _TRIES = 5
 
 
 class Head(NamedTuple):
-    """What the first record's metadata tells: all None for a tree of another writer."""
+    """What the first record's metadata tells; for a tree of another writer, that it has one part.
+
+    ``parts`` is 0 where the number is damaged.
+    """
 
     version: TreeVersion | None
     parts: int
@@ -51,14 +62,19 @@ def parse_head(metadata: Metadata) -> Head:
             remedy="update chromafuse",
         )
     version, parts = metadata.get("tree_version"), metadata.get("parts", 1)
-    switched = metadata.get("switched_ns")
     if isinstance(parts, bool) or not isinstance(parts, int) or not 1 <= parts <= 100_000:
-        raise TreeError("the path tree's number of parts is damaged", remedy="ingest again")
+        parts = 0
     return Head(
         TreeVersion(version) if isinstance(version, str) else None,
         parts,
-        int(switched) if isinstance(switched, str) and switched.isdecimal() else None,
+        _nanoseconds(metadata.get("switched_ns")),
     )
+
+
+def _nanoseconds(value: MetadataValue | None) -> int | None:
+    if not isinstance(value, str) or not value.isdecimal() or len(value) > 19:
+        return None
+    return int(value) if int(value) < 1 << 63 else None
 
 
 def head_version(reader: ChunkReader) -> TreeVersion | None:
@@ -83,6 +99,8 @@ def load_tree(
                 remedy="fill it with `chromafuse ingest`",
             )
         head = parse_head(found[0].metadata)
+        if head.parts == 0:
+            raise TreeError("the path tree's number of parts is damaged", remedy="ingest again")
         first = found[0].document
         version = head.version or text_version(first)
         rest = _rest(reader, version, head.parts)
@@ -173,12 +191,12 @@ def fetch_pages(reader: ChunkReader, pages: Iterable[Page]) -> dict[str, list[Re
     found: dict[str, list[Record]] = {}
     ids: list[str] = []
     owners: dict[str, str] = {}
-    searched: list[str] = []
+    searched: dict[str, None] = {}
     for page in pages:
         found[page.slug] = []
         own = chunk_ids(page)
         if own is None:
-            searched.append(page.slug)
+            searched[page.slug] = None
         else:
             ids += own
             owners.update(dict.fromkeys(own, page.slug))
@@ -187,9 +205,14 @@ def fetch_pages(reader: ChunkReader, pages: Iterable[Page]) -> dict[str, list[Re
         if owner is None:
             raise StoreError("Chroma returned a record that was not asked for")
         found[owner].append(record)
-    for field in ("page", "page_slug") if searched else ():
-        for record in reader.find({field: {"$in": searched}}):
-            slug = page_slug(record.metadata)
-            if slug in found:
-                found[slug].append(record)
+    # A record that has both fields is found twice.
+    records = {
+        record.id: record
+        for field in (("page", "page_slug") if searched else ())
+        for record in reader.find({field: {"$in": list(searched)}})
+    }
+    for record in records.values():
+        slug = page_slug(record.metadata)
+        if slug in searched:
+            found[slug].append(record)
     return found

@@ -299,14 +299,13 @@ def _ask_status(found: mounts.Mount) -> dict[str, object]:
     try:
         with control.Client(found.path, found.uid) as client:
             return client.ask("status")
-    except FileNotFoundError:
-        pass
+    except (FileNotFoundError, ConnectionRefusedError):
+        problem = "its daemon is not one of this user, or has no control socket"
     except (OSError, ValueError) as error:
         return {**unknown, "error": f"the daemon does not answer: {error}"}
     if found.is_dead:
-        text = "its daemon is gone; `chromafuse umount` or a new `mount` cleans it up"
-        return {**unknown, "error": text}
-    return {**unknown, "error": "its daemon is not one of this user, or has no control socket"}
+        problem = "its daemon is gone; `chromafuse umount` or a new `mount` cleans it up"
+    return {**unknown, "error": problem}
 
 
 def _print_status(answer: Mapping[str, Any]) -> None:

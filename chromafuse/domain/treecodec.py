@@ -23,7 +23,7 @@ import json
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 
 from chromafuse.domain.access import HIDDEN, AccessRule, rule_from_entry, rule_to_entry
@@ -38,6 +38,8 @@ MAX_JSON_BYTES = 1 << 30
 
 _NS = 1_000_000_000
 _MAX_SIZE = 1 << 62
+_MAX_TIME = 1 << 63
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,19 +79,25 @@ def _version_of(raw: bytes) -> TreeVersion:
 def _entry(page: Page) -> dict[str, object]:
     entry = rule_to_entry(page.rule)
     entry["size"] = page.size
-    seconds, rest = divmod(page.mtime_ns, _NS)
-    entry["mtime"] = f"{seconds}.{rest:09d}".rstrip("0").rstrip(".")
+    seconds, rest = divmod(abs(page.mtime_ns), _NS)
+    sign = "-" if page.mtime_ns < 0 else ""
+    entry["mtime"] = f"{sign}{seconds}.{rest:09d}".rstrip("0").rstrip(".")
     if page.version is not None:
         entry["version"] = page.version
     if page.chunks is not None:
         entry["chunks"] = page.chunks
     name = page.name.decode()
-    if page.path.decode() != page.slug + DEFAULT_EXTENSION:
+    if page.path.decode() != _default_path(page.slug):
         entry["file"] = page.path.decode() if _elsewhere(page) else name
     marks = [mark for mark, is_set in (("cut", page.cut), ("nul", page.nul)) if is_set]
     if marks:
         entry["marks"] = marks
     return entry
+
+
+def _default_path(slug: str) -> str:
+    """Return the path of a page whose entry names no file."""
+    return slug if slug.endswith(DEFAULT_EXTENSION) else slug + DEFAULT_EXTENSION
 
 
 def _elsewhere(page: Page) -> bool:
@@ -159,9 +167,10 @@ class _BadEntry(Exception):
 def _path(slug: str, entry: object) -> bytes:
     if not slug:
         raise _BadEntry("empty name")
+    slug.encode()  # also where a file is named: messages and requests hold the slug
     file = entry.get("file") if isinstance(entry, dict) else None
     if file is None:
-        path = slug if slug.endswith(DEFAULT_EXTENSION) else slug + DEFAULT_EXTENSION
+        path = _default_path(slug)
     elif not isinstance(file, str):
         raise _BadEntry("file name is not text")
     elif "/" in file:
@@ -202,8 +211,10 @@ def _mtime_ns(value: object, default_ns: int) -> int:
             moment = datetime.fromisoformat(value)
             if moment.tzinfo is None:
                 moment = moment.replace(tzinfo=UTC)
-            return int(moment.timestamp()) * _NS + moment.microsecond * 1_000
-        nanoseconds = int(Decimal(value) * _NS)
+            return (moment - _EPOCH) // timedelta(microseconds=1) * 1_000
+        seconds = Decimal(value)
+        # Checked first: a text of eight characters may stand for a million digits.
+        nanoseconds = int(seconds * _NS) if seconds.adjusted() < 10 else _MAX_TIME
     except (ValueError, OverflowError, InvalidOperation):
         return default_ns
-    return nanoseconds if abs(nanoseconds) < (1 << 63) else default_ns
+    return nanoseconds if abs(nanoseconds) < _MAX_TIME else default_ns

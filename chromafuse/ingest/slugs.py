@@ -12,7 +12,7 @@ def assign_slugs(rels: Iterable[str]) -> dict[str, str]:
     ``x.mdx`` is ``x``; ``x.md`` is ``x`` where that is free; any other file keeps its path. Where
     a name is taken the path itself is tried, then the path with a number behind it.
     """
-    paths = sorted(set(rels))
+    paths = list(rels)
     slugs: dict[str, str] = {}
     taken: set[str] = set()
 

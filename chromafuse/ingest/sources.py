@@ -247,7 +247,7 @@ def _rules(base: Path, mintlify: bool, options: SourceOptions, named: NamedPages
     return make_rules(
         include=options.include,
         exclude=options.exclude,
-        mintignore=[line.removesuffix("\r") for line in lines],
+        mintignore=lines,
         mintlify=mintlify,
         snippets=options.snippets,
         named=named,

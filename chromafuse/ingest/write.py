@@ -16,10 +16,7 @@ ingest's step 4 removes both. Records that are not ours are never touched.
 from __future__ import annotations
 
 import logging
-import os
 import secrets
-import socket
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -31,7 +28,6 @@ from chromafuse.domain.chunking import DEFAULT_CHUNK_SIZE, chunk_text
 from chromafuse.domain.errors import (
     IngestError,
     StoreError,
-    SwitchConflict,
     TreeError,
     TreeMissing,
 )
@@ -39,20 +35,17 @@ from chromafuse.domain.page import (
     IngestId,
     Metadata,
     Page,
-    Record,
     Slug,
     chunk_id,
     chunk_ids,
-    chunk_index,
     content_digest,
     make_version,
-    page_slug,
-    parse_version,
     same_stored,
     storage_digest,
 )
 from chromafuse.domain.tree import TreeVersion, build_tree, path_problem
-from chromafuse.domain.treecodec import TREE_ID, TreeText, encode_tree, part_ids
+from chromafuse.domain.treecodec import TREE_ID, encode_tree, part_ids
+from chromafuse.ingest.intent import Intent
 from chromafuse.ingest.sources import (
     Content,
     Notice,
@@ -62,15 +55,11 @@ from chromafuse.ingest.sources import (
     find_sources,
     read_source,
 )
+from chromafuse.ingest.switch import switch_tree
 from chromafuse.ports import ChunkWriter, NewRecord
-from chromafuse.treestore import head_metadata, head_version, load_tree, parse_head
+from chromafuse.treestore import load_tree, parse_head
 
 log = logging.getLogger(__name__)
-
-INTENT_PREFIX = "__ingest__/"
-INTENT_MARK: Metadata = {"chromafuse": "ingest"}
-INTENT_SILENCE = 600.0
-"""Seconds after which an ingest on another host that gave no sign of life counts as dead."""
 
 FLUSH_BYTES = 8_000_000
 """Bytes of chunks held before they are written, whatever their number."""
@@ -158,7 +147,7 @@ class _Ingest:
         self._written: list[str] = []
         self._pending: list[NewRecord] = []
         self._pending_bytes = 0
-        self._last_sign: float | None = None
+        self._intent = Intent(store, self._id, options.embedder.dimension)
         self._omissions: list[Omission] = []
         self._notices: list[Notice] = []
 
@@ -185,7 +174,10 @@ class _Ingest:
         garbage = [record_id for record_id in stored if record_id not in expected]
         if switched or garbage:
             self._progress.phase("switching the tree")
-            garbage = self._switch(text, base.version, garbage, switched=switched)
+            dimension = self._options.embedder.dimension
+            garbage = switch_tree(
+                self._store, self._intent, text, base.version, garbage, dimension=dimension
+            )
             self._delete(garbage)
         written = {page.slug for page in new.pages if (page.version or "")[24:] == self._id}
         return Summary(
@@ -272,7 +264,7 @@ class _Ingest:
     def _flush(self) -> None:
         if not self._pending:
             return
-        self._give_sign()
+        self._intent.give_sign()
         vectors = self._options.embedder.vectors([record.document for record in self._pending])
         self._written += [record.id for record in self._pending]
         self._store.add(
@@ -284,75 +276,12 @@ class _Ingest:
         self._pending = []
         self._pending_bytes = 0
 
-    # The switch
-
-    def _switch(
-        self,
-        text: TreeText,
-        base_version: TreeVersion | None,
-        garbage: list[str],
-        *,
-        switched: bool,
-    ) -> list[str]:
-        """Put the new tree in place and return which of ``garbage`` may be deleted.
-
-        The choice is made under the lock: an ingest that began later has ids not in ``garbage``,
-        one that still runs has its intent, and one that has ended has switched the tree, which
-        is noticed here.
-        """
-        records = self._tree_records(text)
-        if switched:
-            self._give_sign()
-            for start in range(1, len(records), self._store.write_batch):
-                self._store.upsert(records[start : start + self._store.write_batch])
-        with self._store.exclusive():
-            if head_version(self._store) != base_version:
-                raise SwitchConflict(
-                    "another ingest has changed the site in the meantime; nothing was switched",
-                    remedy="run this ingest again",
-                )
-            running = self._others_running()
-            if switched:
-                self._store.upsert(records[:1])
-        return self._ours(garbage, running)
-
-    def _tree_records(self, text: TreeText) -> list[NewRecord]:
-        ids = part_ids(text.version, len(text.documents))
-        head = head_metadata(text.version, len(ids), time.time_ns())
-        zero = (0.0,) * self._options.embedder.dimension
-        return [
-            NewRecord(
-                record_id, document, head if record_id == TREE_ID else {"tree": text.version}, zero
-            )
-            for record_id, document in zip(ids, text.documents, strict=True)
-        ]
-
-    def _ours(self, garbage: Iterable[str], running: set[str]) -> list[str]:
-        """Return those of ``garbage`` that are ours and belong to no ingest of ``running``."""
-        chosen: list[str] = []
-        unsure: list[str] = []
-        for record_id in garbage:
-            if record_id.startswith(TREE_ID + "/"):
-                # The parts of a tree do not tell whose they are: they wait until nobody runs.
-                if not running:
-                    chosen.append(record_id)
-            elif record_id.startswith(INTENT_PREFIX):
-                owner = record_id.removeprefix(INTENT_PREFIX)
-                if owner != self._id and owner not in running:
-                    chosen.append(record_id)
-            elif record_id[:8] not in running:
-                unsure.append(record_id)
-        chosen += [record.id for record in self._store.get(unsure) if _is_our_chunk(record)]
-        return chosen
-
     def _delete(self, ids: Sequence[str]) -> None:
         self._progress.phase("deleting old versions", len(ids))
         for start in range(0, len(ids), self._store.write_batch):
             batch = ids[start : start + self._store.write_batch]
             self._store.delete(batch)
             self._progress.advance(len(batch))
-
-    # The intent
 
     @contextmanager
     def _taken_back_on_failure(self) -> Iterator[None]:
@@ -366,9 +295,7 @@ class _Ingest:
                     self._store.delete(self._written)
             raise
         finally:
-            if self._last_sign is not None:
-                with suppress(StoreError):
-                    self._store.delete([INTENT_PREFIX + self._id])
+            self._intent.withdraw()
 
     def _named(self) -> bool:
         """Return whether the stored tree names pages of this run."""
@@ -377,48 +304,6 @@ class _Ingest:
         except TreeMissing:
             return False
         return any((page.version or "")[24:] == self._id for page in tree.pages)
-
-    def _give_sign(self) -> None:
-        """Write the intent before the first write, and again now and then in a long run.
-
-        A run that has nothing to write leaves the collection untouched.
-        """
-        now = time.monotonic()
-        if self._last_sign is not None and now - self._last_sign < INTENT_SILENCE / 10:
-            return
-        metadata: Metadata = {
-            **INTENT_MARK,
-            "host": socket.gethostname(),
-            "pid": os.getpid(),
-            "started": _process_start(os.getpid()) or "",
-            "alive": time.time(),
-        }
-        zero = (0.0,) * self._options.embedder.dimension
-        self._store.upsert([NewRecord(INTENT_PREFIX + self._id, "", metadata, zero)])
-        self._last_sign = now
-
-    def _others_running(self) -> set[str]:
-        return {
-            record.id.removeprefix(INTENT_PREFIX)
-            for record in self._store.find(dict(INTENT_MARK))
-            if record.id != INTENT_PREFIX + self._id and _runs(record.metadata)
-        }
-
-
-def _runs(intent: Metadata) -> bool:
-    pid, alive = intent.get("pid"), intent.get("alive")
-    if intent.get("host") == socket.gethostname() and isinstance(pid, int):
-        return _process_start(pid) == intent.get("started")
-    return isinstance(alive, int | float) and time.time() - alive < INTENT_SILENCE
-
-
-def _process_start(pid: int) -> str | None:
-    """Return what tells a process from a later one with the same number, or None if it is gone."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return None
-    return stat.rpartition(")")[2].split()[19]
 
 
 @dataclass(frozen=True, slots=True)
@@ -450,14 +335,6 @@ def _base(store: ChunkWriter) -> _Base:
         log.warning("the stored tree is replaced: %s", error)
         return _Base(version, {})
     return _Base(tree.version, {page.slug: page for page in tree.pages})
-
-
-def _is_our_chunk(record: Record) -> bool:
-    slug, version = page_slug(record.metadata), parse_version(record.metadata.get("version"))
-    index = chunk_index(record.metadata)
-    if slug is None or version is None or index is None:
-        return False
-    return chunk_id(Slug(slug), version, index) == record.id
 
 
 def _ids_of(pages: Iterable[Page]) -> set[str]:

@@ -202,7 +202,12 @@ def _is_dead(holder: Metadata) -> bool:
     pid = holder.get("pid")
     if holder.get("host") != socket.gethostname() or not isinstance(pid, int):
         return False
-    return not Path(f"/proc/{pid}").exists()
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return True
+    # A zombie is dead, though nobody has asked for its exit code yet.
+    return status.rpartition(")")[2].split()[0] in "ZX"
 
 
 def open_collection(target: str, name: str, *, create: bool, timeout: float) -> ChromaCollection:
@@ -213,14 +218,14 @@ def open_collection(target: str, name: str, *, create: bool, timeout: float) -> 
     """
     transport: Transport
     if "://" in target:
-        parts = urlsplit(target)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        host = _server_host(target)
+        if host is None:
             raise ConfigError(
                 f"--chroma {redact_url(target)} is neither a directory nor http(s)://host:port"
             )
         from chromafuse.stores.chroma_http import HttpTransport
 
-        cloud = parts.hostname.endswith(".trychroma.com")
+        cloud = host.endswith(".trychroma.com")
         transport = HttpTransport(target, timeout, CLOUD_LIMITS if cloud else LOCAL_LIMITS)
     else:
         directory = Path(target).expanduser()
@@ -240,12 +245,23 @@ def open_collection(target: str, name: str, *, create: bool, timeout: float) -> 
     return ChromaCollection(transport, name)
 
 
+def _server_host(url: str) -> str | None:
+    """Return the host of an http(s) URL, or None if it is none."""
+    try:
+        parts = urlsplit(url)
+        port_fits = parts.port is None or parts.port > 0
+    except ValueError:
+        return None
+    return parts.hostname if port_fits and parts.scheme in ("http", "https") else None
+
+
 def redact_url(url: str) -> str:
     """Return ``url`` without user name, password and query, for messages."""
-    parts = urlsplit(url)
-    host = parts.hostname or ""
     try:
+        parts = urlsplit(url)
         port = f":{parts.port}" if parts.port else ""
     except ValueError:
-        port = ""
+        return url.partition("://")[0] + "://…"
+    host = parts.hostname or ""
+    host = f"[{host}]" if ":" in host else host
     return f"{parts.scheme}://{host}{port}{parts.path}"

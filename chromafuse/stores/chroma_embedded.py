@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import chromadb
 from chromadb.config import Settings
@@ -27,6 +28,11 @@ if TYPE_CHECKING:
     from chromadb.api.models.Collection import Collection
 
 _DATABASE = "chroma.sqlite3"
+_prepared: set[tuple[int, int]] = set()
+"""Device and inode of the directories that this process has opened already."""
+_preparing = threading.Lock()
+
+T = TypeVar("T")
 
 
 class EmbeddedTransport:
@@ -52,11 +58,20 @@ class EmbeddedTransport:
             # None, not the default: that one downloads a model.
             self._opened = open_it(name, embedding_function=None)
 
-    @property
-    def _collection(self) -> Collection:
+    def _on_collection(self, call: Callable[[Collection], T]) -> T:
+        """Return what ``call`` does; a collection that was made anew is found again."""
         if self._opened is None:
             raise StoreError("no collection is open")
-        return self._opened
+        known = self._opened
+        try:
+            with self._errors():
+                return call(known)
+        except StoreMissing:
+            self.open_collection(self._name, create=False)
+            if self._opened.id == known.id:
+                raise
+        with self._errors():
+            return call(self._opened)
 
     def get(self, query: Query) -> list[Record]:
         if query.ids is not None and not query.ids:
@@ -73,8 +88,7 @@ class EmbeddedTransport:
             "offset": query.offset,
             "include": include,
         }
-        with self._errors():
-            answer = self._collection.get(**arguments)
+        answer = self._on_collection(lambda collection: collection.get(**arguments))
         documents, metadatas = answer["documents"], answer["metadatas"]
         return [
             Record(
@@ -86,9 +100,10 @@ class EmbeddedTransport:
         ]
 
     def write(self, verb: str, records: Sequence[NewRecord]) -> None:
-        method = self._collection.add if verb == "add" else self._collection.upsert
         vectors: list[Sequence[float] | Sequence[int]] = [list(record.vector) for record in records]
-        with self._errors():
+
+        def write(collection: Collection) -> None:
+            method = collection.add if verb == "add" else collection.upsert
             method(
                 ids=[record.id for record in records],
                 documents=[record.document for record in records],
@@ -96,10 +111,11 @@ class EmbeddedTransport:
                 embeddings=vectors,
             )
 
+        self._on_collection(write)
+
     def delete(self, ids: Sequence[str]) -> None:
         if ids:
-            with self._errors():
-                self._collection.delete(ids=list(ids))
+            self._on_collection(lambda collection: collection.delete(ids=list(ids)))
 
     def create_marker(self, name: str, metadata: Mapping[str, MetadataValue]) -> None:
         with self._errors():
@@ -162,12 +178,21 @@ def _prepare(directory: Path) -> None:
     """Create the directory and switch its database to write-ahead logging.
 
     Readers then do not wait for a running ingest. It can be set only while no client is open;
-    a database that is in use or read-only stays as it is.
+    a database that is in use or read-only stays as it is. Done once a process: closing any
+    descriptor of a file takes a process's own locks from it, Chroma's with them.
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)
+        found = directory.stat()
     except OSError as error:
         raise StoreError(f"cannot create {directory}: {error.strerror}") from None
+    with _preparing:
+        if (found.st_dev, found.st_ino) not in _prepared:
+            _switch_to_wal(directory)
+            _prepared.add((found.st_dev, found.st_ino))
+
+
+def _switch_to_wal(directory: Path) -> None:
     path = directory / _DATABASE
     if not os.access(path if path.exists() else directory, os.W_OK):
         return

@@ -7,12 +7,14 @@ builds whatever embedding function the server's configuration names.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import UnionType
 from typing import Any
 
 import httpx
 import orjson
 
 from chromafuse.domain.errors import (
+    ConfigError,
     StoreDenied,
     StoreError,
     StoreMissing,
@@ -32,9 +34,12 @@ class HttpTransport:
     def __init__(self, url: str, timeout: float, limits: Limits) -> None:
         self.limits = limits
         self.description = redact_url(url)
-        self._client = httpx.Client(
-            base_url=url.rstrip("/"), timeout=timeout, headers=_JSON, follow_redirects=False
-        )
+        try:
+            self._client = httpx.Client(
+                base_url=url.rstrip("/"), timeout=timeout, headers=_JSON, follow_redirects=False
+            )
+        except httpx.InvalidURL as error:
+            raise ConfigError(f"--chroma {self.description} is no URL: {error}") from None
         self._name = ""
         self._id: str | None = None
 
@@ -126,7 +131,7 @@ class HttpTransport:
                 f"Chroma at {self.description} did not answer in time",
                 remedy="check that the server runs and is not overloaded",
             ) from None
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             raise StoreUnavailable(
                 f"cannot reach Chroma at {self.description}: {error}",
                 remedy="check --chroma and that the server runs",
@@ -168,8 +173,8 @@ def _message(response: httpx.Response) -> str:
         text = answer.get("message") or answer.get("error")
     except (orjson.JSONDecodeError, AttributeError):
         text = response.text
-    lines = str(text or response.reason_phrase).strip().split("\n")
-    return lines[0][:200]
+    line = str(text or response.reason_phrase).strip().split("\n")[0][:200]
+    return "".join(char if char.isprintable() else " " for char in line)
 
 
 def _collection_id(answer: Mapping[str, object]) -> str:
@@ -180,17 +185,23 @@ def _collection_id(answer: Mapping[str, object]) -> str:
 
 
 def _records(answer: Mapping[str, Any], query: Query) -> list[Record]:
-    ids = answer.get("ids")
-    documents = answer.get("documents") if query.documents else None
-    metadatas = answer.get("metadatas") if query.metadatas else None
-    columns = [column for column in (ids, documents, metadatas) if column is not None]
-    if not isinstance(ids, list) or any(len(column) != len(ids) for column in columns):
-        raise StoreUnavailable("Chroma's answer does not hold what was asked for")
+    ids: list[str] = _column(answer, "ids", str)
+    absent: list[None] = [None] * len(ids)
+    documents = _column(answer, "documents", str | None) if query.documents else absent
+    metadatas = _column(answer, "metadatas", dict | None) if query.metadatas else absent
+    if not len(ids) == len(documents) == len(metadatas):
+        raise StoreUnavailable(_WRONG_SHAPE)
     return [
-        Record(
-            record_id,
-            documents[i] if documents is not None else None,
-            (metadatas[i] if metadatas is not None else None) or {},
-        )
-        for i, record_id in enumerate(ids)
+        Record(record_id, document, metadata or {})
+        for record_id, document, metadata in zip(ids, documents, metadatas, strict=True)
     ]
+
+
+_WRONG_SHAPE = "Chroma's answer does not hold what was asked for"
+
+
+def _column(answer: Mapping[str, Any], name: str, kind: type | UnionType) -> list[Any]:
+    found = answer.get(name)
+    if not isinstance(found, list) or not all(isinstance(item, kind) for item in found):
+        raise StoreUnavailable(_WRONG_SHAPE)
+    return found

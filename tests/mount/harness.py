@@ -261,6 +261,8 @@ class Site:
         ).expect(0)
         if not self.is_mounted():
             raise HarnessError(f"mount returned 0 and {self.mountpoint} is not a mount")
+        if not self.daemons() or not self.log.exists():
+            raise HarnessError("mount returned 0 and there is no daemon or no log of it")
 
     def umount(self) -> None:
         """Unmount; when this returns, the daemon is gone."""

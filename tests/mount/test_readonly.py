@@ -321,7 +321,7 @@ def test_daemon_refuses_what_the_kernel_would_let_through(site: Site, tmp_path: 
     assert line is not None
     assert "rw" in line.options & line.super_options
     before = contents(site.mountpoint), metadata(site.mountpoint)
-    kernels_own = {"unlink nothing": "ENOENT", "create unnamed": "EOPNOTSUPP"}
+    kernels_own = {"unlink nothing": "ENOENT", "create unnamed": "ENOTSUP"}
     assert what_each_write_says(str(site.mountpoint)) == REFUSED | kernels_own
     assert (contents(site.mountpoint), metadata(site.mountpoint)) == before
 

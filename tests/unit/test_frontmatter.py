@@ -91,6 +91,8 @@ def test_broken(text: str, word: str) -> None:
         ("groups: !!set {a}", HIDDEN),
         ('groups: ["\\uD800"]', HIDDEN),
         ("groups: [[a]]", HIDDEN),
+        ("groups: !x [a]", HIDDEN),
+        ("groups: !x {includes: [a]}", HIDDEN),
         ("public: 'true'", HIDDEN),
         ("public: !!bool maybe", HIDDEN),
         ("public: 1", HIDDEN),
@@ -134,6 +136,8 @@ def test_size_limit_is_in_bytes_and_exact() -> None:
     assert len(fits.encode()) == MAX_BLOCK_BYTES
     assert parse_frontmatter(f"---\n{fits}---\n").marks == {"groups": ["a"]}
     assert "longer than" in str(parse_frontmatter(f"---\n#{fits}---\n").broken)
+    plain = "groups: [a]\n#" + "e" * (MAX_BLOCK_BYTES - 14) + "\n"
+    assert parse_frontmatter(f"---\n{plain}---\n").marks == {"groups": ["a"]}
 
 
 @pytest.mark.parametrize(
@@ -153,6 +157,13 @@ def test_hostile_yaml_is_cheap(block: str) -> None:
     front = parse_frontmatter(f"---\n{block}\n---\n")
     assert time.monotonic() - start < 5
     assert front.broken is not None or not front.marks
+
+
+def test_many_keys_are_fine_and_many_aliases_are_not() -> None:
+    keys = "".join(f"k{i}: [1]\n" for i in range(200))
+    assert parse_frontmatter(f"---\n{keys}groups: [a]\n---\n").marks == {"groups": ["a"]}
+    aliases = "a: &a x\n" + "".join(f"k{i}: *a\n" for i in range(65))
+    assert "aliases" in str(parse_frontmatter(f"---\n{aliases}---\n").broken)
 
 
 def test_which_names_count() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from chromafuse.domain.access import AUTHENTICATED, HIDDEN, PUBLIC, any_of
@@ -271,6 +271,7 @@ def test_include_brings_back(tmp_path: Path) -> None:
     write(tmp_path, "hid.md", "---\nhidden: true\n---\n")
     write(tmp_path, ".mintignore", "ignored.md\nsecret/\n")
     build(tmp_path, "ignored.md")
+    (tmp_path / "tmp/out/empty").mkdir()
     include = (
         "/build/a.md",
         "dist/",
@@ -299,6 +300,7 @@ def test_include_brings_back(tmp_path: Path) -> None:
         "build/",
         "secret/",
         "tmp/",
+        "tmp/out/empty/",
         "un.md",
     }
 
@@ -373,7 +375,10 @@ def test_mintlify_without_site(tmp_path: Path) -> None:
 def test_mintignore(tmp_path: Path) -> None:
     write(tmp_path, "docs.json", "{}")
     lines = [
+        "/first.md",
         "# comment",
+        "deep/**",
+        "!deep/keep.md",
         "drafts/*",
         "!drafts/keep.md",
         "*.draft.mdx",
@@ -382,9 +387,10 @@ def test_mintignore(tmp_path: Path) -> None:
     ]
     write(tmp_path, ".mintignore", "\ufeff" + "\r\n".join(lines))
     build(tmp_path, "drafts/a.md", "drafts/keep.md", "x/y.draft.mdx", "only.md", "x/only.md")
+    build(tmp_path, "first.md", "deep/a.md", "deep/keep.md")
     build(tmp_path, "p/internal/a.md", "p/internal/q/b.md", "sub/.mintignore")
     sources = find_sources(tmp_path, SourceOptions())
-    assert rels(sources) == ["docs.json", "drafts/keep.md", "x/only.md"]
+    assert rels(sources) == ["deep/keep.md", "docs.json", "drafts/keep.md", "x/only.md"]
     reasons = omitted(sources, lost=False)
     assert reasons["drafts/a.md"] == "named in .mintignore"
     assert ".mintignore" in reasons
@@ -519,8 +525,20 @@ def test_twins_are_told(tmp_path: Path) -> None:
 
 
 def test_slugs() -> None:
-    names = ["x.md", "x.mdx", "y.md", "x.md.mdx", "openapi.json", "y", "d/.mdx", "d/.md", "A.MD"]
+    names = [
+        ".mdx",
+        "x.md",
+        "x.mdx",
+        "y.md",
+        "x.md.mdx",
+        "openapi.json",
+        "y",
+        "d/.mdx",
+        "d/.md",
+        "A.MD",
+    ]
     assert assign_slugs(names) == {
+        ".mdx": ".mdx",
         "x.mdx": "x",
         "x.md.mdx": "x.md",
         "y.md": "y",
@@ -657,6 +675,7 @@ def test_printable(name: str) -> None:
     assert printable(name).isprintable()
 
 
+@example(b"\xff", b"\\xff")
 @given(st.binary(), st.binary())
 def test_printable_tells_names_apart(one: bytes, other: bytes) -> None:
     same = printable(os.fsdecode(one)) == printable(os.fsdecode(other))
