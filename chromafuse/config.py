@@ -103,8 +103,8 @@ class Settings(BaseSettings):
     chunk_size: int = Field(default=DEFAULT_CHUNK_SIZE, ge=1, le=16_000)
     embed: Literal["none", "wordllama"] = "none"
     preset: Literal["auto", "mintlify", "plain"] = "auto"
-    include: list[str] = []
-    exclude: list[str] = []
+    include: Names = []
+    exclude: Names = []
     hidden: Literal["omit", "include"] = "omit"
     snippets: bool = False
     default_access: Literal["public", "authenticated", "hidden"] = "public"

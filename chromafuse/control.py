@@ -22,6 +22,8 @@ from chromafuse.domain.errors import ChromafuseError
 if TYPE_CHECKING:
     import trio
 
+_MAX_DIRECTORY = 80
+"""Bytes in a directory's path that leave room for the socket's name in a socket address."""
 MAX_LINE = 1 << 20
 TIMEOUT = 5.0
 """Seconds a client waits for an answer."""
@@ -34,7 +36,9 @@ def runtime_directory() -> Path:
 
     Raises ``ChromafuseError`` if it belongs to somebody else or is open to others.
     """
-    directory = next(iter(_candidates(os.geteuid())))
+    directory = next(
+        place for place in _candidates(os.geteuid()) if len(os.fsencode(place)) <= _MAX_DIRECTORY
+    )
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = directory.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:

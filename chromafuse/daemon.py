@@ -15,6 +15,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 from typing import Protocol, TypeVar
 
 import trio
@@ -78,6 +79,7 @@ class _Daemon:
         self._started_ns = time.time_ns()
         self._rejected: Mapping[str, int] = {}
         self._stopping = False
+        self._ready = False
         self.failure: ChromafuseError | None = None
 
     async def run(self) -> None:
@@ -129,6 +131,9 @@ class _Daemon:
         if needs_measuring(tree):
             self._listener.note("the tree tells no sizes: reading all pages once")
             tree = await self._in_thread(partial(measure, store, tree), MEASURING_DEADLINE)
+            for page in tree.pages:
+                if page.damage is not None:
+                    log.error("page=%s cannot be read: %s", page.slug, page.damage)
         return tree
 
     async def _in_thread(self, function: Callable[[], T], deadline: float) -> T:
@@ -148,13 +153,14 @@ class _Daemon:
         )
         namespace = Namespace(tree, InodeTable(), Owner(os.geteuid(), os.getegid()))
         operations = Operations(namespace, reader)
+        path = control.socket_path(self._mount_point)
         session.attach(
             operations, self._mount_point, settings.collection, allow_other=settings.allow_other
         )
         try:
-            await self._run_parts(reader, operations, store.description)
+            await self._run_parts(reader, operations, store.description, path)
         except BaseException:
-            if self._stopping:
+            if self._stopping or not self._ready:
                 session.detach()
             else:
                 session.abandon()
@@ -163,7 +169,9 @@ class _Daemon:
         if self.failure is not None:
             raise self.failure
 
-    async def _run_parts(self, reader: Reader, operations: Operations, description: str) -> None:
+    async def _run_parts(
+        self, reader: Reader, operations: Operations, description: str, path: Path
+    ) -> None:
         async def status(_: Mapping[str, object]) -> Mapping[str, object]:
             return self._status(reader, operations, description)
 
@@ -172,7 +180,6 @@ class _Daemon:
             log.info("unmounted")
             scope.cancel()
 
-        path = control.socket_path(self._mount_point)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(reader.run)
             nursery.start_soon(serve_kernel, nursery.cancel_scope)
@@ -180,6 +187,7 @@ class _Daemon:
             if await self._answers():
                 pages = len(operations.namespace.tree.pages)
                 log.info("mounted at=%s pages=%d from=%r", self._mount_point, pages, description)
+                self._ready = True
                 self._listener.ready(f"{pages} pages from {description}")
             else:
                 self.failure = MountError(f"the mount at {self._mount_point} does not answer")
@@ -209,7 +217,8 @@ class _Daemon:
             "pages": len(tree.pages),
             "directories": operations.namespace.directories,
             "bytes": tree.total_bytes,
-            "damaged_pages": sum(page.damage is not None for page in tree.pages),
+            "damaged_pages": sum(page.damage is not None for page in tree.pages)
+            + reader.damaged_pages,
             "rejected_entries": dict(self._rejected),
             "uptime_seconds": round((time.time_ns() - self._started_ns) / 1e9, 3),
             "open_files": operations.open_files,

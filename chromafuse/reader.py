@@ -46,7 +46,6 @@ class Counters:
     bytes_fetched: int = 0
     request_seconds: float = 0.0
     errors: int = 0
-    damaged: int = 0
 
 
 class _Flight:
@@ -127,6 +126,11 @@ class Reader:
     def failing(self) -> str | None:
         """Why the last request to the store failed, or None if it succeeded."""
         return self._failing
+
+    @property
+    def damaged_pages(self) -> int:
+        """How many pages were found damaged at their last read."""
+        return len(self._reported)
 
     def open(self, page: Page) -> Reading:
         """Begin to read ``page`` and return at once.
@@ -230,7 +234,6 @@ class Reader:
 
     def _land(self, flight: _Flight, outcome: bytes | ContentError) -> None:
         if isinstance(outcome, ContentError):
-            self.counters.damaged += 1
             if flight.key not in self._reported:
                 self._reported.add(flight.key)
                 log.error("page=%s cannot be read: %s", flight.page.slug, outcome)

@@ -17,13 +17,14 @@ Exit codes:
   0  done
   1  something failed that has no code of its own
   2  wrong usage or settings
-  3  ingest: the rest is stored, but something given could not be (named in the report)
+  3  ingest: the site is stored, but something given could not be (named in the report)
   4  ingest: another ingest changed the site in the meantime; run it again
   5  the mount point cannot be used
   6  Chroma cannot be reached or refuses
   7  no such collection, or no path tree in it
   8  this machine does not allow FUSE mounts as asked
   9  the mount is in use
+  10 ingest: nothing was stored: the source is unclear, or the collection is another tool's
 """
 
 app = typer.Typer(
@@ -58,8 +59,8 @@ def _chromafuse(
       grep -rn "rate limit" ~/site
       chromafuse umount ~/site
 
-    Every option can also be set in the environment (CHROMAFUSE_COLLECTION for --collection) and
-    in a TOML file (/etc/chromafuse/config.toml, ~/.config/chromafuse/config.toml, --config FILE).
+    Settings can also stand in the environment (CHROMAFUSE_COLLECTION for --collection) and in
+    a TOML file (/etc/chromafuse/config.toml, ~/.config/chromafuse/config.toml, --config FILE).
     """
 
 

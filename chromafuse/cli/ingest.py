@@ -31,7 +31,7 @@ def ingest(
         typer.Option(
             "--preset",
             metavar="auto|mintlify|plain",
-            help="What to leave out; auto: mintlify where there is a docs.json.",
+            help="What to leave out; auto: mintlify where there is a docs.json or mint.json.",
         ),
     ] = None,
     include: Annotated[
@@ -141,6 +141,9 @@ def _run(source: Path, settings: Settings) -> Summary:
     try:
         with _progress() as progress:
             return ingest(source, store, options, progress)
+    except KeyboardInterrupt:
+        print("chromafuse: interrupted; readers go on seeing the old site", file=sys.stderr)
+        raise typer.Exit(130) from None
     finally:
         store.close()
 
@@ -197,6 +200,8 @@ def _report(summary: Summary, limit: int | None) -> None:
     from rich.filesize import decimal
 
     _list("could not be stored", [(o.path, o.reason) for o in summary.omissions if o.lost], None)
+    if any(omission.reason.startswith("not UTF-8") for omission in summary.lost):
+        print("  (leave files that are not text out on purpose with --exclude, as in '*.png')")
     _list("left out", [(o.path, o.reason) for o in summary.omissions if not o.lost], limit)
     _list("to know", [(notice.path, notice.text) for notice in summary.notices], limit)
     print(f"{summary.pages} pages, {summary.chunks} chunks, {decimal(summary.bytes)}")

@@ -185,7 +185,8 @@ def _detached(settings: Settings, mount_point: str, writing: int) -> NoReturn:
         import logging
 
         logging.getLogger("chromafuse").critical("crashed", exc_info=error)
-        pipe.send(error=f"the daemon crashed: {type(error).__name__}", code=1)
+        text = f"the daemon crashed: {type(error).__name__} (see {settings.log_file})"
+        pipe.send(error=text, code=1)
         code = 1
     finally:
         # Not exit(): worker threads may still wait for Chroma.
@@ -258,17 +259,19 @@ def umount(
     except OSError:
         pid = None
     mounts.unmount(found, lazy=lazy)
-    if pid is not None and not mounts.wait_for_exit(pid, UMOUNT_SECONDS):
+    if lazy and pid is not None and not mounts.wait_for_exit(pid, 1.0):
+        print(f"detached; the daemon (pid {pid}) ends when nobody uses it any more")
+    elif pid is not None and not mounts.wait_for_exit(pid, UMOUNT_SECONDS):
         raise MountError(
             f"unmounted, but the daemon (pid {pid}) still runs",
-            remedy="somebody may hold files of it open" if lazy else f"kill {pid}",
+            remedy=f"kill {pid}",
         )
 
 
 @app.command()
 def status(
     mountpoint: Annotated[
-        str | None, typer.Argument(metavar="[MOUNTPOINT]", help="Default: all mounts.")
+        str | None, typer.Argument(metavar="[MOUNTPOINT]", help="Default: all mounts of this user.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list.")] = False,
 ) -> None:
@@ -279,7 +282,7 @@ def status(
       chromafuse status
       chromafuse status /mnt/docs --json | jq '.[0].cache'
     """
-    chosen = [mounts.require_mount(mountpoint)] if mountpoint else list(mounts.own_mounts())
+    chosen = [mounts.require_mount(mountpoint)] if mountpoint else _mounts_of_this_user()
     answers = [_ask_status(found) for found in chosen]
     if as_json:
         print(json.dumps(answers, indent=2))
@@ -290,6 +293,11 @@ def status(
             _print_status(answer)
     if any("error" in answer for answer in answers):
         raise typer.Exit(1)
+
+
+def _mounts_of_this_user() -> list[mounts.Mount]:
+    uid = os.geteuid()
+    return [found for found in mounts.own_mounts() if uid in (0, found.uid)]
 
 
 def _ask_status(found: mounts.Mount) -> dict[str, object]:
@@ -335,7 +343,7 @@ def _rows(answer: Mapping[str, Any]) -> list[tuple[str, str]]:
         ),
         ("tree version", str(answer["tree_version"])),
         ("rejected entries", ", ".join(f"{n} ({why})" for why, n in rejected.items()) or "none"),
-        ("damaged pages", str(answer["damaged_pages"] + reads["damaged"])),
+        ("damaged pages", str(answer["damaged_pages"])),
         (
             "cache",
             f"{decimal(cache['used_bytes'])} of {decimal(cache['max_bytes'])},"

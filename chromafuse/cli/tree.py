@@ -42,7 +42,7 @@ def tree(
       chromafuse tree -c docs --all --json | jq -r 'select(.access != "public").path'
     """
     from chromafuse import config as configuration
-    from chromafuse.domain.access import ANONYMOUS, operator_identity
+    from chromafuse.domain.access import ANONYMOUS, AUTHENTICATED, HIDDEN, operator_identity
     from chromafuse.domain.errors import ConfigError
     from chromafuse.domain.tree import prune
     from chromafuse.stores.chroma import open_collection
@@ -56,7 +56,8 @@ def tree(
         settings.chroma, settings.collection, create=False, timeout=settings.deadline
     )
     try:
-        found = load_tree(store, default_mtime_ns=0)
+        empty = AUTHENTICATED if settings.empty_groups == "authenticated" else HIDDEN
+        found = load_tree(store, default_mtime_ns=0, empty_groups=empty)
         if not everything:
             names = settings.groups
             found = prune(found, ANONYMOUS if names is None else operator_identity(names))

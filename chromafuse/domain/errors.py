@@ -87,9 +87,9 @@ class ContentError(ChromafuseError):
 
 
 class IngestError(ChromafuseError):
-    """A source cannot be read, or its pages cannot be stored."""
+    """A source cannot be read, or its pages cannot be stored; the stored site is as before."""
 
-    exit_code = 3
+    exit_code = 10
 
 
 class SwitchConflict(IngestError):

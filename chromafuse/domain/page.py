@@ -152,11 +152,11 @@ def assemble(page: Page, records: Iterable[Record]) -> bytes:
     Raises ``ContentError`` if they are not exactly what the tree promises.
     """
     texts = ordered_documents(records)
+    if not texts:
+        raise ContentError("no chunk is there: replaced by a later ingest, or lost")
     expected = page.chunks
     if expected is not None and len(texts) != expected:
         raise ContentError(f"{len(texts)} of {expected} chunks are there")
-    if not texts:
-        raise ContentError("no chunk is there")
     data = "".join(texts).encode()
     if len(data) != page.size:
         raise ContentError(f"its chunks hold {len(data)} bytes instead of {page.size}")

@@ -18,8 +18,11 @@ from pathlib import Path
 from chromafuse.domain.errors import FuseUnavailable, MountBusy, MountError, MountPointError
 
 FSTYPE = "fuse.chromafuse"
+PROBE_SECONDS = 3.0
+"""How long a mount may take to tell whether it lives."""
 FUSE_CONF = Path("/etc/fuse.conf")
 
+_DEAD = (errno.ENOTCONN, errno.ECONNABORTED)
 _OCTAL = re.compile(r"\\([0-7]{3})")
 
 
@@ -34,12 +37,23 @@ class Mount:
 
     @property
     def is_dead(self) -> bool:
-        """Whether its daemon is gone, so that every access fails."""
+        """Whether its daemon is gone, so that every access fails.
+
+        ``stat`` would be answered from the kernel's cache for a day, so the file system itself is
+        asked; by another process, since a daemon that hangs would take us along.
+        """
+        command = ["stat", "-f", "--", self.path]
         try:
-            os.lstat(self.path)
-        except OSError as error:
-            return error.errno in (errno.ENOTCONN, errno.ECONNABORTED)
-        return False
+            done = subprocess.run(
+                command,
+                check=False,
+                capture_output=True,
+                timeout=PROBE_SECONDS,
+                env={"PATH": os.defpath, "LC_ALL": "C"},
+            )
+        except subprocess.TimeoutExpired:
+            return False
+        return any(os.strerror(code).encode() in done.stderr for code in _DEAD)
 
 
 def _unescape(field: str) -> str:

@@ -28,6 +28,7 @@ from chromafuse.domain.chunking import DEFAULT_CHUNK_SIZE, chunk_text
 from chromafuse.domain.errors import (
     IngestError,
     StoreError,
+    StoreUnavailable,
     TreeError,
     TreeMissing,
 )
@@ -288,6 +289,9 @@ class _Ingest:
         """Delete what was written if the run fails, and the intent in any case."""
         try:
             yield
+        except StoreUnavailable:
+            # What got no answer may still happen, the switch too: the next ingest cleans up.
+            raise
         except BaseException:
             # Only tidiness: what stays is removed by the next ingest.
             with suppress(StoreError, TreeError):

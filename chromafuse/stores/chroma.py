@@ -236,13 +236,20 @@ def open_collection(target: str, name: str, *, create: bool, timeout: float) -> 
             )
         from chromafuse.stores.chroma_embedded import EmbeddedTransport
 
-        transport = EmbeddedTransport(directory, LOCAL_LIMITS)
+        transport = EmbeddedTransport(directory, LOCAL_LIMITS, write=create)
     try:
         transport.open_collection(name, create=create)
     except BaseException:
         transport.close()
         raise
     return ChromaCollection(transport, name)
+
+
+def remedy_for(text: str) -> str:
+    """Return what to do about an error text of Chroma's that users meet."""
+    if "dimension" in text:
+        return "--embed has to be that of the collection's first ingest; or use another collection"
+    return ""
 
 
 def _server_host(url: str) -> str | None:

@@ -6,7 +6,10 @@ which a process must not fork.
 
 from __future__ import annotations
 
+import fcntl
+import logging
 import os
+import re
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,13 +24,16 @@ from chromadb.errors import ChromaError, NotFoundError
 from chromafuse.domain.errors import StoreError, StoreMissing
 from chromafuse.domain.page import Metadata, MetadataValue, Record
 from chromafuse.ports import NewRecord
-from chromafuse.stores.chroma import AlreadyExists, Limits, Query
+from chromafuse.stores.chroma import AlreadyExists, Limits, Query, remedy_for
 
 if TYPE_CHECKING:
     from chromadb.api.client import Client
     from chromadb.api.models.Collection import Collection
 
+log = logging.getLogger(__name__)
+
 _DATABASE = "chroma.sqlite3"
+_LOCK = ".chromafuse-writer"
 _prepared: set[tuple[int, int]] = set()
 """Device and inode of the directories that this process has opened already."""
 _preparing = threading.Lock()
@@ -38,11 +44,13 @@ T = TypeVar("T")
 class EmbeddedTransport:
     """Implements ``chroma.Transport`` for a directory."""
 
-    def __init__(self, directory: Path, limits: Limits) -> None:
+    def __init__(self, directory: Path, limits: Limits, *, write: bool = False) -> None:
         self.limits = limits
         self.description = str(directory)
         self._name = ""
         self._opened: Collection | None = None
+        _make(directory)
+        self._lock = _lock_for_writing(directory) if write else None
         _prepare(directory)
         with self._errors():
             client = chromadb.PersistentClient(
@@ -138,6 +146,9 @@ class EmbeddedTransport:
 
     def close(self) -> None:
         self._client.close()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -150,7 +161,7 @@ class EmbeddedTransport:
                 remedy="check --collection, or fill it with `chromafuse ingest`",
             ) from None
         except ChromaError as error:
-            if "already exists" in str(error):
+            if re.match(r"Collection \[.*\] already exists", str(error)):
                 raise AlreadyExists(str(error)) from None
             raise self._failure(error) from error
         except Exception as error:
@@ -163,7 +174,7 @@ class EmbeddedTransport:
 
     def _failure(self, error: BaseException) -> StoreError:
         line = (str(error).strip() or type(error).__name__).split("\n")[0][:200]
-        return StoreError(f"Chroma in {self.description} fails: {line}")
+        return StoreError(f"Chroma in {self.description} fails: {line}", remedy=remedy_for(line))
 
 
 def _plain(metadata: Mapping[str, Any] | None) -> Metadata:
@@ -174,18 +185,46 @@ def _plain(metadata: Mapping[str, Any] | None) -> Metadata:
     }
 
 
+def _make(directory: Path) -> None:
+    """Create the directory, closed to others: it holds restricted pages too."""
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"cannot create {directory}: {error.strerror}") from None
+
+
+def _lock_for_writing(directory: Path) -> int:
+    """Wait until no other process of ours writes to the directory; return what holds the lock.
+
+    Two embedded clients that write at once leave a vector index that no client can open again.
+    """
+    try:
+        descriptor = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise StoreError(f"cannot write to {directory}: {error.strerror}") from None
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
+            log.warning("waiting for process %s, which writes to %s", holder, directory)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
 def _prepare(directory: Path) -> None:
-    """Create the directory and switch its database to write-ahead logging.
+    """Switch the database to write-ahead logging.
 
     Readers then do not wait for a running ingest. It can be set only while no client is open;
     a database that is in use or read-only stays as it is. Done once a process: closing any
     descriptor of a file takes a process's own locks from it, Chroma's with them.
     """
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        found = directory.stat()
-    except OSError as error:
-        raise StoreError(f"cannot create {directory}: {error.strerror}") from None
+    found = directory.stat()
     with _preparing:
         if (found.st_dev, found.st_ino) not in _prepared:
             _switch_to_wal(directory)

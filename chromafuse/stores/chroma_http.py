@@ -22,7 +22,7 @@ from chromafuse.domain.errors import (
 )
 from chromafuse.domain.page import Metadata, MetadataValue, Record
 from chromafuse.ports import NewRecord
-from chromafuse.stores.chroma import AlreadyExists, Limits, Query, redact_url
+from chromafuse.stores.chroma import AlreadyExists, Limits, Query, redact_url, remedy_for
 
 _PREFIX = "/api/v2/tenants/default_tenant/databases/default_database/collections"
 _JSON = {"content-type": "application/json"}
@@ -155,7 +155,7 @@ class HttpTransport:
     def _error(self, response: httpx.Response) -> StoreError:
         status = response.status_code
         text = f"Chroma at {self.description} answers {status}: {_message(response)}"
-        if status == 404:
+        if status == 404 and b"NotFoundError" in response.content:
             return StoreMissing(text)
         if status == 409:
             return AlreadyExists(text)
@@ -163,7 +163,7 @@ class HttpTransport:
             return StoreDenied(text, remedy="check the credentials")
         if status == 429 or status >= 500:
             return StoreUnavailable(text)
-        return StoreError(text)
+        return StoreError(text, remedy=remedy_for(text))
 
 
 def _message(response: httpx.Response) -> str:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -82,11 +82,13 @@ def test_a_signal_ends_the_foreground_cleanly(small: Site, number: signal.Signal
 
 def test_a_signal_ends_the_daemon_even_with_a_file_open(small: Site) -> None:
     small.mount()
-    with (small.mountpoint / "index.mdx").open("rb") as file:
-        file.read(1)
-        os.kill(small.daemons()[0], signal.SIGTERM)
-        assert wait_until(lambda: not small.daemons(), 20)
+    descriptor = os.open(small.mountpoint / "index.mdx", os.O_RDONLY)
+    assert os.read(descriptor, 1) == b"#"
+    os.kill(small.daemons()[0], signal.SIGTERM)
+    assert wait_until(lambda: not small.daemons(), 20)
     assert not small.is_mounted()
+    with suppress(OSError):  # ENOTCONN: nobody is there to be told of the close
+        os.close(descriptor)
 
 
 def test_an_unmount_from_outside_ends_the_foreground_with_success(small: Site) -> None:
@@ -116,7 +118,8 @@ def test_umount_names_who_is_busy_and_leaves_the_mount_alone(small: Site) -> Non
 def test_a_lazy_umount_detaches_a_busy_mount(small: Site) -> None:
     small.mount()
     with subprocess.Popen(["sleep", "60"], cwd=small.mountpoint) as user:
-        small.command("umount", "--lazy", small.mountpoint)
+        done = small.command("umount", "--lazy", small.mountpoint, deadline=10).expect(0)
+        assert b"detached" in done.out
         assert not small.is_mounted()
         user.kill()
     assert wait_until(lambda: not small.daemons(), 20)
@@ -126,12 +129,44 @@ def test_a_dead_mount_is_cleaned_up_by_the_next_mount(small: Site) -> None:
     small.mount()
     small.kill()
     assert wait_until(lambda: not small.daemons(), 10)
-    with pytest.raises(OSError, match="not connected"):
-        os.listdir(small.mountpoint)
+    # No other call before: the kernel answers a stat of the root from its cache.
     dead = small.command("status", small.mountpoint, "--json").expect(1)
     assert b"daemon is gone" in dead.out
+    with pytest.raises(OSError, match="not connected"):
+        os.listdir(small.mountpoint)
     small.mount()
     assert (small.mountpoint / "index.mdx").read_text() == "# Home\n"
+
+
+def test_a_mount_over_a_dead_one_needs_nothing_before(small: Site) -> None:
+    small.mount()
+    small.kill()
+    assert wait_until(lambda: not small.daemons(), 10)
+    small.mount()
+    assert (small.mountpoint / "index.mdx").read_text() == "# Home\n"
+
+
+def test_a_failure_after_attaching_leaves_nothing_mounted(small: Site) -> None:
+    """The socket's place is taken by a directory, which is noticed last."""
+    small.mount()
+    runtime = Path(small.env["XDG_RUNTIME_DIR"]) / "chromafuse"
+    (socket,) = runtime.iterdir()
+    small.umount()
+    socket.mkdir()
+    (socket / "in-the-way").touch()
+    done = small.command("mount", *_arguments(small))
+    assert done.code != 0
+    assert done.err.strip().count(b"\n") == 0
+    assert not small.is_mounted()
+    assert not small.daemons()
+
+
+def test_a_long_runtime_directory_is_no_obstacle(small: Site, tmp_path: Path) -> None:
+    runtime = tmp_path / ("r" * 90)
+    runtime.mkdir(mode=0o700)
+    small.env["XDG_RUNTIME_DIR"] = str(runtime)
+    small.mount()
+    assert _status(small)["pages"] == 2
 
 
 def test_a_dead_mount_can_be_unmounted(small: Site) -> None:
