@@ -7,7 +7,7 @@ missing part has been overtaken and begins again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -41,14 +41,16 @@ class Head(NamedTuple):
     version: TreeVersion | None
     parts: int
     switched_ns: int | None
+    owner: str | None
 
 
-def head_metadata(version: TreeVersion, parts: int, switched_ns: int) -> Metadata:
-    """Return the metadata of the first record of a tree of ours."""
+def head_metadata(version: TreeVersion, parts: int, switched_ns: int, owner: str) -> Metadata:
+    """Return the metadata of the first record of a tree of ours; ``owner`` wrote its parts."""
     return {
         "format": FORMAT,
         "tree_version": version,
         "parts": parts,
+        "owner": owner,
         "switched_ns": str(switched_ns),
     }
 
@@ -62,12 +64,14 @@ def parse_head(metadata: Metadata) -> Head:
             remedy="update chromafuse",
         )
     version, parts = metadata.get("tree_version"), metadata.get("parts", 1)
+    owner = metadata.get("owner")
     if isinstance(parts, bool) or not isinstance(parts, int) or not 1 <= parts <= 100_000:
         parts = 0
     return Head(
         TreeVersion(version) if isinstance(version, str) else None,
         parts,
         _nanoseconds(metadata.get("switched_ns")),
+        owner if isinstance(owner, str) else None,
     )
 
 
@@ -103,7 +107,7 @@ def load_tree(
             raise TreeError("the path tree's number of parts is damaged", remedy="ingest again")
         first = found[0].document
         version = head.version or text_version(first)
-        rest = _rest(reader, version, head.parts)
+        rest = _rest(reader, part_ids(head.owner or version, head.parts)[1:])
         if rest is not None:
             return decode_tree(
                 first + rest,
@@ -117,9 +121,8 @@ def load_tree(
     )
 
 
-def _rest(reader: ChunkReader, version: TreeVersion, parts: int) -> str | None:
+def _rest(reader: ChunkReader, ids: Sequence[str]) -> str | None:
     """Return the joined texts of the further parts, or None if one is missing."""
-    ids = part_ids(version, parts)[1:]
     texts = {record.id: record.document for record in reader.get(ids)}
     if len(texts) < len(ids) or None in texts.values():
         return None

@@ -50,12 +50,19 @@ class TreeText:
     documents: tuple[str, ...]
 
 
-def part_ids(version: TreeVersion, parts: int) -> list[str]:
+def part_ids(owner: str, parts: int) -> list[str]:
     """Return the ids of the records that hold a tree of ``parts`` records, first to last.
 
-    Only the first has a fixed id: the others are complete before it names them.
+    Only the first has a fixed id: the others are complete before it names their ``owner``, the
+    ingest that wrote them, which shares them with no other.
     """
-    return [TREE_ID, *(f"{TREE_ID}/{version}/{n}" for n in range(1, parts))]
+    return [TREE_ID, *(f"{TREE_ID}/{owner}/{n}" for n in range(1, parts))]
+
+
+def part_owner(record_id: str) -> str | None:
+    """Return the owner that a further part's id names, or None if it is no such id."""
+    prefix, _, rest = record_id.partition("/")
+    return rest.partition("/")[0] if prefix == TREE_ID and rest else None
 
 
 def encode_tree(pages: Iterable[Page], record_bytes: int) -> TreeText:

@@ -16,7 +16,7 @@ from chromafuse.domain.page import (
     parse_version,
 )
 from chromafuse.domain.tree import TreeVersion
-from chromafuse.domain.treecodec import TREE_ID, TreeText, part_ids
+from chromafuse.domain.treecodec import TREE_ID, TreeText, part_ids, part_owner
 from chromafuse.ingest.intent import INTENT_PREFIX, Intent
 from chromafuse.ports import ChunkWriter, NewRecord
 from chromafuse.treestore import head_metadata, head_version
@@ -25,6 +25,7 @@ from chromafuse.treestore import head_metadata, head_version
 def switch_tree(
     store: ChunkWriter,
     intent: Intent,
+    ingest: IngestId,
     text: TreeText,
     base: TreeVersion | None,
     garbage: Iterable[str],
@@ -39,7 +40,7 @@ def switch_tree(
     here. Raises ``SwitchConflict`` if the stored tree is no longer ``base``, ``StoreError``.
     """
     changed = text.version != base
-    records = _tree_records(text, dimension)
+    records = _tree_records(ingest, text, dimension)
     if changed:
         intent.give_sign()
         for start in range(1, len(records), store.write_batch):
@@ -56,9 +57,9 @@ def switch_tree(
     return _removable(store, garbage, running)
 
 
-def _tree_records(text: TreeText, dimension: int) -> list[NewRecord]:
-    ids = part_ids(text.version, len(text.documents))
-    head = head_metadata(text.version, len(ids), time.time_ns())
+def _tree_records(ingest: IngestId, text: TreeText, dimension: int) -> list[NewRecord]:
+    ids = part_ids(ingest, len(text.documents))
+    head = head_metadata(text.version, len(ids), time.time_ns(), ingest)
     zero = (0.0,) * dimension
     return [
         NewRecord(
@@ -73,16 +74,18 @@ def _removable(store: ChunkWriter, garbage: Iterable[str], running: set[IngestId
     chosen: list[str] = []
     unsure: list[str] = []
     for record_id in garbage:
-        if record_id.startswith(TREE_ID + "/"):
-            # The parts of a tree do not tell whose they are: they wait until nobody runs.
-            if not running:
-                chosen.append(record_id)
-        elif record_id.startswith(INTENT_PREFIX):
-            if record_id.removeprefix(INTENT_PREFIX) not in running:
+        owner = part_owner(record_id)
+        if record_id.startswith(INTENT_PREFIX):
+            owner = record_id.removeprefix(INTENT_PREFIX)
+        if owner is not None:
+            if owner not in running:
                 chosen.append(record_id)
         elif record_id[:8] not in running:
             unsure.append(record_id)
-    chosen += [record.id for record in store.get(unsure) if _is_our_chunk(record)]
+    # In portions: with the records come their texts.
+    for start in range(0, len(unsure), store.write_batch):
+        records = store.get(unsure[start : start + store.write_batch])
+        chosen += [record.id for record in records if _is_our_chunk(record)]
     return chosen
 
 

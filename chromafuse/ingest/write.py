@@ -30,7 +30,6 @@ from chromafuse.domain.errors import (
     StoreError,
     StoreUnavailable,
     TreeError,
-    TreeMissing,
 )
 from chromafuse.domain.page import (
     IngestId,
@@ -58,7 +57,7 @@ from chromafuse.ingest.sources import (
 )
 from chromafuse.ingest.switch import switch_tree
 from chromafuse.ports import ChunkWriter, NewRecord
-from chromafuse.treestore import load_tree, parse_head
+from chromafuse.treestore import Head, load_tree, parse_head
 
 log = logging.getLogger(__name__)
 
@@ -146,6 +145,7 @@ class _Ingest:
         self._progress = progress
         self._id = IngestId(secrets.token_hex(4))
         self._written: list[str] = []
+        self._written_parts: Sequence[str] = ()
         self._pending: list[NewRecord] = []
         self._pending_bytes = 0
         self._intent = Intent(store, self._id, options.embedder.dimension)
@@ -171,13 +171,21 @@ class _Ingest:
             raise IngestError(f"{refused.slug} cannot be stored: {refused.reason}")
         text = encode_tree(new.pages, self._store.record_bytes)
         switched = text.version != base.version
-        expected = _ids_of(new.pages) | set(part_ids(text.version, len(text.documents)))
+        parts = part_ids(self._id, len(text.documents)) if switched else base.parts
+        expected = _ids_of(new.pages) | set(parts)
         garbage = [record_id for record_id in stored if record_id not in expected]
         if switched or garbage:
             self._progress.phase("switching the tree")
+            self._written_parts = parts[1:] if switched else []
             dimension = self._options.embedder.dimension
             garbage = switch_tree(
-                self._store, self._intent, text, base.version, garbage, dimension=dimension
+                self._store,
+                self._intent,
+                self._id,
+                text,
+                base.version,
+                garbage,
+                dimension=dimension,
             )
             self._delete(garbage)
         written = {page.slug for page in new.pages if (page.version or "")[24:] == self._id}
@@ -295,27 +303,29 @@ class _Ingest:
         except BaseException:
             # Only tidiness: what stays is removed by the next ingest.
             with suppress(StoreError, TreeError):
-                if self._written and not self._named():
-                    self._store.delete(self._written)
+                mine = [*self._written, *self._written_parts]
+                if mine and not self._named():
+                    self._store.delete(mine)
             raise
         finally:
             self._intent.withdraw()
 
     def _named(self) -> bool:
-        """Return whether the stored tree names pages of this run."""
-        try:
-            tree = load_tree(self._store, default_mtime_ns=0)
-        except TreeMissing:
-            return False
-        return any((page.version or "")[24:] == self._id for page in tree.pages)
+        """Return whether the stored tree is this run's."""
+        head = _head(self._store)
+        return head is not None and head.owner == self._id
 
 
 @dataclass(frozen=True, slots=True)
 class _Base:
-    """The stored tree that a run begins from; ``version`` None means that there is none."""
+    """The stored tree that a run begins from; ``version`` None means that there is none.
+
+    ``parts`` are the ids of its records.
+    """
 
     version: TreeVersion | None
     pages: Mapping[Slug, Page]
+    parts: Sequence[str] = ()
 
 
 def _base(store: ChunkWriter) -> _Base:
@@ -324,21 +334,28 @@ def _base(store: ChunkWriter) -> _Base:
     A tree of ours that is damaged counts as one without pages: this ingest mends it. One that
     another tool wrote is never overwritten: raises ``IngestError``.
     """
+    head = _head(store)
+    while head is not None:
+        if head.version is None:
+            raise IngestError(
+                f"{store.description} holds a site that another tool wrote",
+                remedy="choose another --collection, or mount that site as it is",
+            )
+        try:
+            tree = load_tree(store, default_mtime_ns=0)
+        except TreeError as error:
+            log.warning("the stored tree is replaced: %s", error)
+            return _Base(head.version, {}, [TREE_ID])
+        before, head = head, _head(store)
+        if head == before:
+            parts = part_ids(before.owner or tree.version, before.parts)
+            return _Base(tree.version, {page.slug: page for page in tree.pages}, parts)
+    return _Base(None, {})
+
+
+def _head(store: ChunkWriter) -> Head | None:
     metadata = store.metadata(TREE_ID)
-    if metadata is None:
-        return _Base(None, {})
-    version = parse_head(metadata).version
-    if version is None:
-        raise IngestError(
-            f"{store.description} holds a site that another tool wrote",
-            remedy="choose another --collection, or mount that site as it is",
-        )
-    try:
-        tree = load_tree(store, default_mtime_ns=0)
-    except TreeError as error:
-        log.warning("the stored tree is replaced: %s", error)
-        return _Base(version, {})
-    return _Base(tree.version, {page.slug: page for page in tree.pages})
+    return None if metadata is None else parse_head(metadata)
 
 
 def _ids_of(pages: Iterable[Page]) -> set[str]:

@@ -74,7 +74,8 @@ def failure(store: ChromaCollection) -> StoreError:
 def test_each_status_is_its_kind_of_error(
     server: AnsweringServer, status: int, kind: type[StoreError]
 ) -> None:
-    server.to_reads(as_json({"error": "SomeError", "message": "told by Chroma"}, status))
+    name = "NotFoundError" if status == 404 else "SomeError"
+    server.to_reads(as_json({"error": name, "message": "told by Chroma"}, status))
     error = failure(opened(server))
     assert type(error) is kind
     if status != 404:

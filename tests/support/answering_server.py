@@ -37,10 +37,14 @@ def as_json(value: object, status: int = 200) -> Answer:
 
 
 class AnsweringServer:
-    """``answer`` decides what each request gets; ``requests`` are all that came."""
+    """``answer`` decides what each request gets; ``requests`` are all that came.
+
+    With ``forget`` they are not kept.
+    """
 
     def __init__(self, url: str) -> None:
         self.url = url
+        self.forget = False
         self.requests: list[Request] = []
         self.answer: Callable[[Request], Answer] = lambda _: as_json({})
 
@@ -72,7 +76,8 @@ def answering_server() -> Iterator[AnsweringServer]:
                 {name.lower(): value for name, value in self.headers.items()},
                 self.rfile.read(length),
             )
-            state.requests.append(request)
+            if not state.forget:
+                state.requests.append(request)
             answer = state.answer(request)
             if answer.hang:
                 released.wait(60)

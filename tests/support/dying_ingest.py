@@ -27,7 +27,7 @@ def _transport(target: str) -> Transport:
         return HttpTransport(target, 60.0, SMALL)
     from chromafuse.stores.chroma_embedded import EmbeddedTransport
 
-    return EmbeddedTransport(Path(target), SMALL)
+    return EmbeddedTransport(Path(target), SMALL, write=True)
 
 
 def _die() -> None:

@@ -119,7 +119,8 @@ def orphans(store: ChunkWriter) -> list[str]:
     else:
         metadata = store.metadata(TREE_ID)
         assert metadata is not None
-        wanted |= set(part_ids(tree.version, parse_head(metadata).parts))
+        head = parse_head(metadata)
+        wanted |= set(part_ids(head.owner or tree.version, head.parts))
         for page in tree.pages:
             wanted |= set(chunk_ids(page) or ())
     return sorted(set(store.scan_ids()) - wanted)

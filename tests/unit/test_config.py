@@ -140,8 +140,8 @@ def test_xdg_directories_are_followed_where_absolute(
         ("chunk_size", "800", 800),
         ("embed", "wordllama", "wordllama"),
         ("preset", "plain", "plain"),
-        ("include", '["*.png"]', ["*.png"]),
-        ("exclude", '["a", "b"]', ["a", "b"]),
+        ("include", "*.png", ["*.png"]),
+        ("exclude", "a,b", ["a", "b"]),
         ("hidden", "include", "include"),
         ("snippets", "1", True),
         ("default_access", "hidden", "hidden"),
@@ -156,7 +156,7 @@ def test_every_setting_can_be_given_in_the_environment_and_in_a_file(
         patch.setenv(f"CHROMAFUSE_{name.upper()}", text)
         assert getattr(load(base), name) == value
     as_toml = str(value).lower() if isinstance(value, bool) else text
-    if isinstance(value, str | Path) or name in ("groups", "cache_size"):
+    if isinstance(value, str | Path) or name in ("groups", "cache_size", "include", "exclude"):
         as_toml = f'"{text}"'
     file = write(tmp_path / "one.toml", f"{name} = {as_toml}\n")
     assert getattr(load(base, file), name) == value

@@ -43,7 +43,7 @@ def put_tree(store: MemoryStore, pages: Sequence[Page], record_bytes: int = 100)
     """Store a tree of ours over as many records as it takes; return their ids."""
     text = encode_tree(pages, record_bytes)
     ids = part_ids(text.version, len(text.documents))
-    head = head_metadata(text.version, len(ids), SWITCHED)
+    head = head_metadata(text.version, len(ids), SWITCHED, text.version)
     store.upsert(
         [
             NewRecord(one, document, head if one == TREE_ID else {"tree": text.version}, (0.0,))
