@@ -296,7 +296,7 @@ def test_no_variable_is_mentioned_that_does_not_exist(path: Path) -> None:
 
 
 def test_the_exit_codes_are_those_of_the_help() -> None:
-    told = re.findall(r"^ +(\d+)  \w", help_of().partition("Exit codes:")[2], re.MULTILINE)
+    told = re.findall(r"^ +(\d+) +\w", help_of().partition("Exit codes:")[2], re.MULTILINE)
     page = (DOCS / "reference" / "exit-codes.mdx").read_text(encoding="utf-8")
     listed = re.findall(r"^\| (\d+) \|", page, re.MULTILINE)
     assert len(told) >= 10
