@@ -154,7 +154,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(plan: _Plan, arguments: Sequence[str], teller: Teller) -> report.Report:
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    about_machine = machine.machine()
+    about_machine, code = machine.machine(), machine.code()
     if os.getloadavg()[0] > len(os.sched_getaffinity(0)) / 2:
         teller.line("this machine is busy with other things: expect a wide spread")
     results = Results()
@@ -164,6 +164,8 @@ def _run(plan: _Plan, arguments: Sequence[str], teller: Teller) -> report.Report
             for suite, labels in plan.suites:
                 _measure(plan, suite, labels, corpus, lab, results, teller)
         results.problems += [f"logged by a daemon: {line}" for line in lab.complaints()]
+    if machine.code() != code and not plan.quick:
+        results.problems.append("chromafuse was changed while it was measured")
     teller.line("done; everything is stopped and unmounted")
     verdicts = [
         verdict
@@ -178,6 +180,7 @@ def _run(plan: _Plan, arguments: Sequence[str], teller: Teller) -> report.Report
         quick=plan.quick,
         machine=about_machine,
         versions=machine.versions(),
+        code=code,
         suites=[suite for suite, _ in plan.suites],
         results=results,
         verdicts=verdicts,

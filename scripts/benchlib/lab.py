@@ -207,7 +207,7 @@ class Lab:
         unmount_all(self.root)
         if left := mounts_below(self.root):
             return f"cannot unmount {', '.join(map(str, left))}"
-        shutil.rmtree(self.root, ignore_errors=True)
+        pass
         remaining = sorted(self.processes())
         return f"these processes do not end: {remaining}" if remaining else ""
 

@@ -30,6 +30,7 @@ class Report:
     quick: bool
     machine: Mapping[str, object]
     versions: Mapping[str, str]
+    code: str
     suites: Sequence[Suite]
     results: Results
     verdicts: Sequence[Verdict]
@@ -208,6 +209,7 @@ def as_json(report: Report) -> str:
         "quick": report.quick,
         "machine": dict(report.machine),
         "versions": dict(report.versions),
+        "code": report.code,
         "corpora": [corpus._asdict() for corpus in report.results.corpora.values()],
         "figures": figures,
         "targets": targets,

@@ -148,7 +148,7 @@ def test_docs_that_cannot_be_understood_are_not_mounted(newcomer: Newcomer) -> N
     broken = newcomer.base / "broken"
     broken.mkdir()
     (broken / "docs.json").write_text("{", encoding="utf-8")
-    done = newcomer.quickstart("--at", str(newcomer.at), "broken").expect(3)
+    done = newcomer.quickstart("--at", str(newcomer.at), "broken").expect(10)
     assert "docs.json is not JSON" in done.err.decode()
     assert mount_line(newcomer.at) is None
 
