@@ -1,9 +1,10 @@
 """What ``scripts/bench`` is made of.
 
 ``model`` figures and targets, ``rounds`` the interleaved measuring, ``lab`` processes and mounts
-and their end, ``corpora`` and ``services`` what is measured on, ``ingest_suite`` and
-``mount_suite`` what is measured, ``mounts`` what is compared, ``targets`` what is to be reached,
-``machine`` and ``report`` what is told. ``worker`` runs in processes of its own.
+and their end, ``signals`` how a run is cut short, ``corpora`` and ``services`` what is measured
+on, ``ingest_suite`` and ``mount_suite`` what is measured, ``mounts`` what is compared, ``targets``
+what is to be reached, ``machine`` and ``report`` what is told. ``worker`` runs in processes of its
+own.
 
 To add:
 

@@ -13,10 +13,11 @@ from pathlib import Path
 
 from benchlib import corpora, machine, report
 from benchlib.ingest_suite import INGEST
-from benchlib.lab import PROJECT, Interrupted, Lab, listen
+from benchlib.lab import PROJECT, Lab
 from benchlib.model import BenchError, Results, judge
 from benchlib.mount_suite import MOUNT
 from benchlib.rounds import Teller, measure
+from benchlib.signals import Interrupted, listen
 from benchlib.suites import Label, Setting, Suite
 from benchlib.targets import TARGETS
 

@@ -16,14 +16,14 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import IO
 
 from benchlib.model import BenchError
+from benchlib.signals import deaf
 
 PROJECT = Path(__file__).resolve().parents[2]
 COMMANDS = Path(sys.executable).parent
@@ -207,7 +207,7 @@ class Lab:
         unmount_all(self.root)
         if left := mounts_below(self.root):
             return f"cannot unmount {', '.join(map(str, left))}"
-        pass
+        shutil.rmtree(self.root, ignore_errors=True)
         remaining = sorted(self.processes())
         return f"these processes do not end: {remaining}" if remaining else ""
 
@@ -280,43 +280,3 @@ def unmount_all(root: Path) -> None:
             command = [program, *options, "--", str(point)]
             if not subprocess.run(command, check=False, stderr=subprocess.DEVNULL).returncode:
                 break
-
-
-# Signals
-
-
-class Interrupted(BaseException):
-    """The user or the system wants this to end."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(signal.Signals(number).name)
-        self.number = number
-
-
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-def _interrupt(number: int, _frame: FrameType | None) -> None:
-    raise Interrupted(number)
-
-
-def listen() -> None:
-    """Let signals end the run by way of ``Interrupted``, so that everything is tidied."""
-    for number in SIGNALS:
-        signal.signal(number, _interrupt)
-
-
-@contextmanager
-def deaf() -> Iterator[None]:
-    """Do not let another signal disturb the tidying.
-
-    A handler, not SIG_IGN: that would be inherited by the commands run meanwhile.
-    """
-    before: Mapping[signal.Signals, object] = {
-        number: signal.signal(number, lambda *_: None) for number in SIGNALS
-    }
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]  # what signal() returned

@@ -163,14 +163,14 @@ class Chromafuse(Mount):
 class ChromafuseEmbedded(Chromafuse):
     """On an embedded database."""
 
-    name = "ours, embedded"
+    name = "ours (embedded)"
     backend = "embedded"
 
 
 class ChromafuseServer(Chromafuse):
     """On a ``chroma run`` that has long been up."""
 
-    name = "ours, chroma run"
+    name = "ours (chroma run)"
     backend = "chroma run"
 
 

@@ -101,7 +101,7 @@ def test_quick_run_tells_everything(tree: Path, temporary: Path, tmp_path: Path)
         assert [sample["round"] for sample in figure["samples"]] == [1]
 
     measured = {(f["suite"], f["group"], f["subject"], f["measure"]) for f in found["figures"]}
-    ours = [("mount", "cat", f"ours, {how}") for how in ("embedded", "chroma run")]
+    ours = [("mount", "cat", f"ours ({how})") for how in ("embedded", "chroma run")]
     assert {(*trial, measure) for trial in ours for measure in ("first", "second", "requests")} <= (
         measured
     )
@@ -123,7 +123,7 @@ def test_quick_run_tells_everything(tree: Path, temporary: Path, tmp_path: Path)
 
 
 def test_interrupt_leaves_nothing(tree: Path, temporary: Path) -> None:
-    command = [*BENCH, "--quick", "--only", "mount/find -type f/ours, embedded"]
+    command = [*BENCH, "--quick", "--only", "mount/find -type f/ours (embedded)"]
     with subprocess.Popen(
         [*command, "--corpus", str(tree)],
         env={**os.environ, "TMPDIR": str(temporary)},
