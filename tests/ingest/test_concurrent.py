@@ -158,7 +158,7 @@ def test_a_running_ingest_keeps_what_it_has_written_so_far(
     run_ingest(write_site(tmp_path / "start", SHARED), store)
     seen: list[set[str]] = []
     process = start_ingest(
-        write_site(tmp_path / "slow", site("slow", 900, 40)), server.target, server.name
+        write_site(tmp_path / "slow", site("slow", 4000, 10)), server.target, server.name
     )
     try:
         wait_for(lambda: len(list(store.scan_ids())) > 500, process)

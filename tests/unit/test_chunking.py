@@ -60,6 +60,7 @@ def test_tiny_chunk_sizes_keep_every_promise(text: str, size: int) -> None:
 @example("a" * MAX_CHUNK_BYTES + "\n", 16_000)
 @example("é" * 8_000 + "\n" + "é" * 8_000, 16_000)
 @example("漢" * 5_334, 16_000)
+@example("a" * 20_000 + "\n" + ("é" * 79 + "\n") * 300, 16_000)
 def test_lines_longer_than_a_chunk_are_cut_at_a_character_and_the_page_is_marked(
     text: str, size: int
 ) -> None:

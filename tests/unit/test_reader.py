@@ -300,7 +300,7 @@ async def test_readers_behind_a_store_that_hangs_get_an_error_too_and_later_thei
     store: Gated,
 ) -> None:
     pages = [store_page(store, f"p{n}", text_of(n)) for n in range(CONNECTIONS * 3)]
-    reader = make_reader(store, deadline=0.4)
+    reader = make_reader(store, deadline=1.0)
     async with running(reader):
         store.gate.clear()
         for page in pages[:CONNECTIONS]:
@@ -310,7 +310,7 @@ async def test_readers_behind_a_store_that_hangs_get_an_error_too_and_later_thei
             started = trio.current_time()
             outcomes = await read_all(reader, pages[CONNECTIONS:])
             assert all(isinstance(outcome, StoreUnavailable) for outcome in outcomes)
-            assert trio.current_time() - started < 3
+            assert trio.current_time() - started < 1.8
         store.gate.set()
         with trio.fail_after(20):
             while not isinstance((await read_all(reader, pages[-1:]))[0], bytes):
