@@ -19,7 +19,7 @@ DEFAULT_CHUNK_SIZE = 1_600
 MAX_CHUNK_BYTES = 16_000
 """UTF-8 bytes a chunk never exceeds (Chroma Cloud refuses documents over 16,384)."""
 
-_PARAGRAPH_END = re.compile(r"\n[ \t\r]*\n+(?=\S)")
+_PARAGRAPH_END = re.compile(r"\n[ \t\r]*\n(?=\S)")
 _HEADING_START = re.compile(r"\n(?=#{1,6} |={3,}\n|<h[1-6])")
 
 

@@ -23,6 +23,7 @@ from chromafuse.domain.page import Metadata, MetadataValue, Record
 from chromafuse.ports import NewRecord, Where
 
 LOCK_SUFFIX = ".switch"
+GUARD_SUFFIX = ".takeover"
 LOCK_WAIT = 30.0
 """Seconds an ingest waits for another one's tree switch, which takes milliseconds."""
 
@@ -183,15 +184,31 @@ class ChromaCollection:
             except AlreadyExists:
                 holder = self._transport.read_marker(name)
             if holder is not None and _is_dead(holder):
-                self._transport.delete_marker(name)
-            elif time.monotonic() > deadline:
+                self._remove_dead(name, me)
+            if time.monotonic() > deadline:
                 who = f"{(holder or {}).get('host')} process {(holder or {}).get('pid')}"
                 raise StoreUnavailable(
                     f"another ingest ({who}) keeps the lock collection {name}",
                     remedy=f"delete the collection {name} if that ingest is gone",
                 )
-            else:
-                time.sleep(0.05)
+            time.sleep(0.05)
+
+    def _remove_dead(self, name: str, me: Mapping[str, MetadataValue]) -> None:
+        """Delete a dead holder's lock, unless somebody else does or has done so and holds it now.
+
+        Looking and deleting are two calls, so only who has a lock of its own for them does both.
+        """
+        guard = name.removesuffix(LOCK_SUFFIX)[: 512 - len(GUARD_SUFFIX)] + GUARD_SUFFIX
+        try:
+            self._transport.create_marker(guard, me)
+        except AlreadyExists:
+            return
+        try:
+            holder = self._transport.read_marker(name)
+            if holder is not None and _is_dead(holder):
+                self._transport.delete_marker(name)
+        finally:
+            self._transport.delete_marker(guard)
 
     def close(self) -> None:
         self._transport.close()

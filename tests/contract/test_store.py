@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 
 from chromafuse.domain.errors import StoreError, StoreMissing, StoreUnavailable
-from chromafuse.domain.page import Record
+from chromafuse.domain.page import Metadata, Record
 from chromafuse.ports import ChunkWriter, NewRecord
 from chromafuse.stores import chroma as chroma_module
-from chromafuse.stores.chroma import Limits
+from chromafuse.stores.chroma import LOCAL_LIMITS, ChromaCollection, Limits
+from chromafuse.stores.chroma_http import HttpTransport
 from tests.support.backends import Backend, TargetBackend
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -372,6 +373,25 @@ def test_several_threads_read_and_write_one_store(backend: Backend) -> None:
     assert len(list(store.scan_ids())) == 48
 
 
+def test_records_that_another_tool_wrote_without_metadata_are_read(chroma: TargetBackend) -> None:
+    chroma.open()
+    chroma.add_raw("bare", "text", None)
+    chroma.add_raw("no text", None, {"page": "x"})
+    store = chroma.open(create=False)
+    found = {record.id: record for record in store.scan(documents=True)}
+    assert (found["bare"].document, dict(found["bare"].metadata)) == ("text", {})
+    assert found["no text"].document is None
+    assert store.metadata("bare") == {}
+    assert store.metadata("absent") is None
+
+
+def test_metadata_that_are_lists_do_not_harm(chroma: TargetBackend) -> None:
+    chroma.open()
+    chroma.add_raw("a", "text", {"tags": ["b"], "page": "p"})
+    [found] = chroma.open(create=False).find({"page": "p"})
+    assert found.metadata["page"] == "p"
+
+
 # -- the lock
 
 
@@ -463,6 +483,49 @@ def test_the_lock_of_a_killed_process_is_taken_over(chroma: TargetBackend, reape
         started = time.monotonic()
         with store.exclusive():
             assert time.monotonic() - started < 10
+
+
+class SlowToLook(HttpTransport):
+    """Takes its time once, behind its first look at who holds the lock."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url, 60.0, LOCAL_LIMITS)
+        self.looked, self.go_on = threading.Event(), threading.Event()
+
+    def read_marker(self, name: str) -> Metadata | None:
+        found = super().read_marker(name)
+        self.looked.set()
+        assert self.go_on.wait(60)
+        return found
+
+
+def test_of_two_that_find_a_dead_holder_only_one_is_inside(server_backend: TargetBackend) -> None:
+    quick = server_backend.open()
+    with held_by_a_process(server_backend) as holder:
+        holder.kill()
+    transport = SlowToLook(server_backend.target)
+    transport.open_collection(server_backend.name, create=False)
+    slow = ChromaCollection(transport, server_backend.name)
+    inside = threading.Event()
+
+    def enter() -> None:
+        with slow.exclusive():
+            inside.set()
+
+    thread = threading.Thread(target=enter)
+    thread.start()
+    try:
+        assert transport.looked.wait(60)
+        with quick.exclusive():
+            # What the other one has seen is no longer so.
+            transport.go_on.set()
+            assert not inside.wait(1.0)
+    finally:
+        transport.go_on.set()
+        thread.join()
+        slow.close()
+        server_backend.close()
+    assert inside.is_set()
 
 
 def test_a_process_waits_for_the_lock_until_it_is_free(chroma: TargetBackend) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import httpx
 
@@ -38,6 +39,11 @@ class TargetBackend(Backend, Protocol):
     """A backend that other processes reach too; ``target`` is what ``--chroma`` takes."""
 
     target: str
+
+    def add_raw(
+        self, record_id: str, document: str | None, metadata: Mapping[str, Any] | None
+    ) -> None:
+        """Add a record to the test's collection as another tool may, past our code."""
 
 
 class MemoryBackend:
@@ -99,6 +105,22 @@ class EmbeddedBackend(_ChromaBackend):
         transport.delete_marker(self.name)
         transport.close()
 
+    def add_raw(
+        self, record_id: str, document: str | None, metadata: Mapping[str, Any] | None
+    ) -> None:
+        import chromadb
+        from chromadb.config import Settings
+
+        settings = Settings(anonymized_telemetry=False)
+        client: Any = chromadb.PersistentClient(self.target, settings=settings)
+        client.get_collection(self.name, embedding_function=None).add(
+            ids=[record_id],
+            documents=None if document is None else [document],
+            metadatas=None if metadata is None else [metadata],
+            embeddings=[[0.0]],
+        )
+        client.close()
+
 
 class ServerBackend(_ChromaBackend):
     def __init__(self, server: ChromaServer) -> None:
@@ -111,3 +133,19 @@ class ServerBackend(_ChromaBackend):
     def drop(self) -> None:
         answer = httpx.delete(f"{self.target}{_COLLECTIONS}/{self.name}", timeout=60)
         assert answer.status_code == 200, answer.text
+
+    def add_raw(
+        self, record_id: str, document: str | None, metadata: Mapping[str, Any] | None
+    ) -> None:
+        found = httpx.get(f"{self.target}{_COLLECTIONS}/{self.name}", timeout=60).json()["id"]
+        answer = httpx.post(
+            f"{self.target}{_COLLECTIONS}/{found}/add",
+            json={
+                "ids": [record_id],
+                "documents": [document],
+                "metadatas": [metadata],
+                "embeddings": [[0.0]],
+            },
+            timeout=60,
+        )
+        assert answer.status_code == 201, answer.text

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -123,6 +125,16 @@ def test_a_line_is_cut_into_as_few_chunks_as_fit() -> None:
     chunks = chunk_text("漢" * 16_000)
     assert [len(chunk.encode()) for chunk in chunks.texts] == [15_999, 15_999, 15_999, 3]
     assert chunks.cut
+
+
+@pytest.mark.parametrize(
+    "pattern", ["\n", "\n \t", "# ", "\n#", "\r", "\n" * 5_000 + "x"], ids=lambda p: ascii(p)[:9]
+)
+def test_the_time_for_a_page_grows_with_its_length_whatever_it_holds(pattern: str) -> None:
+    text = pattern * (1_000_000 // len(pattern))
+    started = time.process_time()
+    chunk_text(text, 16_000)
+    assert time.process_time() - started < 4
 
 
 @pytest.mark.parametrize("size", [0, -1])
