@@ -33,6 +33,28 @@ class FileBytes:
     mtime_ns: int
 
 
+@dataclass(frozen=True, slots=True)
+class Root:
+    """The directory that a tree was listed from, and what tells it from another in its place."""
+
+    path: Path
+    device: int
+    inode: int
+
+    @classmethod
+    def of(cls, path: Path) -> Root:
+        """Return it for ``path``, absolute and free of symlinks; raises ``OSError``."""
+        info = os.lstat(path)
+        return cls(path, info.st_dev, info.st_ino)
+
+    def still_stands(self) -> bool:
+        """Return whether the same directory is there now."""
+        try:
+            return Root.of(self.path) == self
+        except OSError:
+            return False
+
+
 def open_listing(path: Path) -> int:
     """Return a descriptor of the directory ``path`` for ``os.scandir``.
 

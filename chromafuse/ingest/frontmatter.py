@@ -13,14 +13,18 @@ from dataclasses import dataclass, field
 
 import yaml
 
+from chromafuse.ingest.marks import has_misplaced_mark, looks_like_mark
+
 MAX_BLOCK_BYTES = 64 * 1024
 """UTF-8 bytes between the two ``---`` lines; a longer block is broken."""
 
 HEAD_BYTES = MAX_BLOCK_BYTES + 1024
 """The first bytes of a page that decide what ``parse_frontmatter`` returns for the whole."""
 
-SUFFIXES = (".md", ".mdx", ".markdown", ".mkd")
-"""Ends of the names, in lower case, of files that may have frontmatter."""
+# Also `page.mdx~` and `page.md.bak`: a copy that an editor left says who may see it as well.
+_PAGE_NAME = re.compile(r"\.(?:mdx?|markdown|mkd)(?![a-z0-9])", re.IGNORECASE)
+_DATA_NAME = re.compile(r"\.(?:ya?ml|json[c5l]?)(?![a-z0-9])", re.IGNORECASE)
+_FIRST_LINE = re.compile(r"\ufeff?---[ \t]*\r?(?:\n|$)")
 
 _MARKS = ("groups", "public", "isPublic")
 _SWITCHES = ("hidden", "noindex")
@@ -49,18 +53,31 @@ class Frontmatter:
 
 
 def may_have_frontmatter(name: str) -> bool:
-    """Return whether a file called ``name`` is one whose frontmatter counts."""
-    return name.lower().endswith(SUFFIXES)
+    """Return whether a file called ``name`` is a Markdown page or a copy of one."""
+    return _PAGE_NAME.search(name.rpartition("/")[2]) is not None
+
+
+def page_stem(rel: str) -> str | None:
+    """Return the path of the page that the file ``rel`` is, or is a copy of, without its suffix."""
+    directory, slash, name = rel.rpartition("/")
+    match = _PAGE_NAME.search(name)
+    return None if match is None else directory + slash + name[: match.start()].lstrip(".#~")
+
+
+def begins_with_block(name: str, text: str) -> bool:
+    """Return whether ``text`` has frontmatter although ``name`` is that of no page.
+
+    In data such as YAML the same line only begins a document.
+    """
+    return _FIRST_LINE.match(text) is not None and _DATA_NAME.search(name) is None
 
 
 def parse_frontmatter(text: str) -> Frontmatter:
     """Return the frontmatter of the page ``text``; never raises."""
     text = text.removeprefix("\ufeff")
     first, _, rest = text.partition("\n")
-    if not first.startswith("---"):
+    if not first.startswith("---") or first.startswith("----"):
         return _without_block(text)
-    if first.startswith("----"):
-        return Frontmatter()
     if first.strip(" \t\r") != "---" or "\r" in first.removesuffix("\r"):
         return Frontmatter(broken="the first line begins with `---` but holds more than that")
     window = rest[: MAX_BLOCK_BYTES + 8]
@@ -77,12 +94,20 @@ def parse_frontmatter(text: str) -> Frontmatter:
         return Frontmatter(broken="access marks stand behind the `...` that ends the frontmatter")
     commented = _COMMENTED.search(block) is not None
     try:
-        return _parse_block(block, commented)
+        front, empty = _parse_block(block, commented)
     except _Unclear as error:
         return Frontmatter(broken=str(error), commented_rule=commented)
     except (yaml.YAMLError, ValueError, OverflowError) as error:
         reason = f"the frontmatter is not YAML{_place(error)}"
         return Frontmatter(broken=reason, commented_rule=commented)
+    behind = len(first) + 1 + closing.end()
+    if not front.marks and has_misplaced_mark(_head(text)[behind:], after_block=not empty):
+        return Frontmatter(
+            broken="an access mark stands behind the frontmatter: move it up, between the first"
+            " two `---` lines",
+            commented_rule=commented,
+        )
+    return front
 
 
 class _Unclear(Exception):
@@ -106,16 +131,19 @@ class _Loader(yaml.SafeLoader):
         return node
 
 
-def _parse_block(block: str, commented: bool) -> Frontmatter:
+def _parse_block(block: str, commented: bool) -> tuple[Frontmatter, bool]:
+    """Return what ``block`` says, and whether it is empty."""
     root = yaml.compose(block.replace("\r\n", "\n"), Loader=_Loader)
     if root is None:
-        return Frontmatter(commented_rule=commented)
+        return Frontmatter(commented_rule=commented), True
     if not isinstance(root, yaml.MappingNode):
         raise _Unclear("the frontmatter is not a list of `key: value` lines")
     marks: dict[str, object] = {}
     hidden = False
     for key, value in root.value:
-        name = key.value if isinstance(key, yaml.ScalarNode) else None
+        if not isinstance(key, yaml.ScalarNode):
+            raise _Unclear("a key in the frontmatter is a list or a mapping")
+        name = key.value
         if name == "<<":
             raise _Unclear("the frontmatter merges another block with `<<`")
         if name in _SWITCHES:
@@ -125,9 +153,10 @@ def _parse_block(block: str, commented: bool) -> Frontmatter:
             if name in marks:
                 raise _Unclear(f"`{name}` stands twice in the frontmatter")
             marks[name] = _plain(value)
-        elif isinstance(name, str) and name.lower() in ("groups", "public", "ispublic"):
+        elif looks_like_mark(name):
+            name = name if name.isprintable() else ascii(name)
             raise _Unclear(f"`{name}` is not spelt like one of {', '.join(_MARKS)}")
-    return Frontmatter(marks, hidden, None, commented)
+    return Frontmatter(marks, hidden, None, commented), not root.value
 
 
 def _plain(node: yaml.Node) -> object:
@@ -161,10 +190,17 @@ def _scalar(node: yaml.Node) -> str | bool | None:
 
 def _without_block(text: str) -> Frontmatter:
     """Return what a page without ``---`` in its first line says: nothing, or marks misplaced."""
-    body = text[:MAX_BLOCK_BYTES].lstrip(" \t\r\n\ufeff")
-    if body.startswith("---") and _marks_before_fence(body.partition("\n")[2]):
-        return Frontmatter(broken="something stands before the frontmatter: `---` must come first")
+    if has_misplaced_mark(_head(text), after_block=False):
+        return Frontmatter(
+            broken="an access mark stands outside of a frontmatter: `---` must come first, alone in"
+            " the first line, and again behind the marks"
+        )
     return Frontmatter()
+
+
+def _head(text: str) -> str:
+    """Return the part of ``text`` in which marks are searched; ``HEAD_BYTES`` cover it."""
+    return text[:MAX_BLOCK_BYTES].encode(errors="replace")[:MAX_BLOCK_BYTES].decode(errors="ignore")
 
 
 def _marks_before_fence(text: str) -> bool:

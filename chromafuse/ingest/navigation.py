@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import posixpath
 import re
+import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -26,6 +27,13 @@ _CONTAINERS = (
     *("global", "languages", "versions", "products", "tabs", "menu", "dropdowns", "anchors"),
     *("groups", "root", "page", "pages"),
 )
+# What a node says of itself. Any other key may hold pages of a kind that is not known here.
+_LABELS = frozenset(
+    {"$schema", "anchor", "asyncapi", "color", "default", "description", "directory", "drawer"}
+    | {"dropdown", "expanded", "group", "hidden", "href", "icon", "iconType", "item", "language"}
+    | {"name", "openapi", "product", "public", "searchable", "tab", "tag", "tags", "title", "url"}
+    | {"api", "background", "banner", "footer", "logo", "navbar", "theme", "version"}
+)
 _ENDPOINT = re.compile(
     r"(?:\S+\s+)?(?:get|post|put|patch|delete|head|options|trace|connect|webhook)\s+\S.*", re.I
 )
@@ -36,12 +44,19 @@ class Entry:
     """One occurrence of a page in the navigation.
 
     ``page`` is the path as written without a leading ``/`` or ``./``; ``hidden`` tells that a node
-    above it is hidden; ``rule`` is what the nearest node that states ``public`` says.
+    above it is hidden; ``rule`` is what the nearest node that states ``public`` says. An entry is
+    ``implied`` if it stands below a key that is not known: it may close a page, but not show one.
     """
 
     page: str
     hidden: bool
     rule: AccessRule | None
+    implied: bool = False
+
+    @property
+    def closes(self) -> bool:
+        """Whether its rule takes something away from readers."""
+        return self.rule not in (None, PUBLIC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +99,30 @@ def read_navigation(name: str, load: Load, *, lenient: bool = False) -> Navigati
     if not isinstance(navigation, dict | list):
         raise IngestError(f"{printable(name)}: `navigation` is neither an object nor a list")
     walk = _Walk(name)
-    entries = tuple(walk.entries(navigation, hidden=False, rule=None))
+    entries = tuple(walk.entries(navigation, hidden=False, rule=None, implied=False))
     return Navigation(entries, site_files, tuple(walk.notices))
 
 
 def is_endpoint(entry: str) -> bool:
     """Return whether ``entry`` names an operation of an API, such as ``GET /users``."""
     return _ENDPOINT.fullmatch(entry) is not None
+
+
+def page_names(page: str) -> list[str]:
+    """Return the paths that the entry ``page`` may mean: as written first, then made plain."""
+    plain = page
+    for _ in range(3):
+        plain = urllib.parse.unquote(plain)
+    plain = re.split("[?#]", plain.replace("\\", "/"), maxsplit=1)[0]
+    plain = "/".join(part.strip() for part in plain.split("/"))
+    names = [page, _clean(page), _clean(plain)]
+    names.append(re.sub(r"\.html?$", "", names[-1], flags=re.IGNORECASE))
+    return list(dict.fromkeys(names))
+
+
+def _clean(path: str) -> str:
+    path = posixpath.normpath(path.strip().strip("/"))
+    return "" if path == "." else path
 
 
 @dataclass(slots=True)
@@ -181,24 +213,28 @@ class _Walk:
     nodes: int = 0
     complained: set[str] = field(default_factory=set)
 
-    def entries(self, node: object, *, hidden: bool, rule: AccessRule | None) -> Iterator[Entry]:
-        """Yield the entries in and below ``node``."""
+    def entries(
+        self, node: object, *, hidden: bool, rule: AccessRule | None, implied: bool
+    ) -> Iterator[Entry]:
+        """Yield the entries in and below ``node``; ``implied`` is below a key that is not known."""
         # Shared references make few bytes of JSON into exponentially many nodes.
         self.nodes += 1
         if self.nodes > _MAX_NODES:
             raise IngestError(f"{printable(self.site)}: the navigation has too many entries")
         if isinstance(node, str):
-            yield Entry(_normal(node), hidden, rule)
+            entry = Entry(_normal(node), hidden, rule, implied)
+            if entry.closes or not implied:
+                yield entry
         elif isinstance(node, list):
             for item in node:
-                yield from self.entries(item, hidden=hidden, rule=rule)
+                yield from self.entries(item, hidden=hidden, rule=rule, implied=implied)
         elif isinstance(node, dict):
             hidden = hidden or _is_on(node.get("hidden"))
             rule = self._rule(node, rule)
-            for key in _CONTAINERS:
-                if key in node:
-                    yield from self.entries(node[key], hidden=hidden, rule=rule)
-        else:
+            for key in _pages_keys(node):
+                below = implied or key not in _CONTAINERS
+                yield from self.entries(node[key], hidden=hidden, rule=rule, implied=below)
+        elif not implied:
             self._complain("an entry that is neither a path nor a group is passed over")
 
     def _rule(self, node: Mapping[str, object], inherited: AccessRule | None) -> AccessRule | None:
@@ -213,6 +249,12 @@ class _Walk:
         if text not in self.complained:
             self.complained.add(text)
             self.notices.append(Notice(printable(self.site), f"in the navigation, {text}"))
+
+
+def _pages_keys(node: Mapping[str, object]) -> list[str]:
+    """Return the keys of ``node`` below which pages stand: the known ones first, in their order."""
+    known = [key for key in _CONTAINERS if key in node]
+    return known + [key for key in node if key not in _CONTAINERS and key not in _LABELS]
 
 
 def _is_on(value: object) -> bool:

@@ -111,6 +111,21 @@ class Rules:
             return None
         return Verdict(reason, rescue=asked or (directory and rel in self.named.directories))
 
+    def judge_target(self, rel: str, link: str) -> str | None:
+        """Return why the symlink ``link`` to the file ``rel`` is left out with it, or None.
+
+        Only what somebody left out by name counts: a page may well be a link to a README.
+        """
+        parts = rel.split("/")
+        paths = ["/".join(parts[:end]) + "/" for end in range(1, len(parts))] + [rel]
+        if any(self.exclude.check_file(path).include for path in paths):
+            return "symlink to a file that is excluded as asked"
+        if not self.mintlify or self.includes(link) or any(map(self.includes, paths)):
+            return None
+        if any(self.mintignore.check_file(path).include for path in paths):
+            return "symlink to a file that is named in .mintignore"
+        return None
+
     def _preset(self, name: str, directory: bool) -> str | None:
         if name in _TOOLS or (self.mintlify and name in _MINTLIFY_TOOLS):
             return "belongs to a tool, not to the docs"

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import posixpath
 import re
+import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from chromafuse.domain.access import AUTHENTICATED, HIDDEN, AccessRule
+from chromafuse.domain.access import AccessRule, all_of
 from chromafuse.ingest.files import RefusedError, os_reason, read_head
-from chromafuse.ingest.frontmatter import HEAD_BYTES, parse_frontmatter
-from chromafuse.ingest.navigation import Entry, is_endpoint
+from chromafuse.ingest.frontmatter import HEAD_BYTES, page_stem, parse_frontmatter
+from chromafuse.ingest.navigation import Entry, is_endpoint, page_names
 from chromafuse.ingest.report import Notice, Omission, printable
 from chromafuse.ingest.rules import is_in_snippets
+from chromafuse.ingest.siterule import candidates
 from chromafuse.ingest.walk import Found
 
 _IMPORT = re.compile(r"[ \t]*import\b[^\"'\n]*[\"']([^\"'\n]+\.mdx?)[\"']", re.IGNORECASE)
@@ -113,6 +115,8 @@ def resolve_entries(
     listed: dict[str, Listed] = {}
     missing: dict[str, None] = {}
     for entry in entries:
+        if entry.implied:
+            continue
         files = _files_of(entry.page, rels)
         if not files and not is_endpoint(entry.page):
             missing[entry.page] = None
@@ -121,10 +125,45 @@ def resolve_entries(
             if before is None:
                 listed[rel] = Listed(not entry.hidden, entry.rule)
                 continue
-            closes = before.rule is None and entry.rule in (AUTHENTICATED, HIDDEN)
+            closes = before.rule is None and entry.closes
             rule = entry.rule if closes else before.rule
             listed[rel] = Listed(before.visible or not entry.hidden, rule)
     return listed, list(missing)
+
+
+def closed_pages(entries: Iterable[Entry], rels: Collection[str]) -> dict[str, AccessRule]:
+    """Return the rules of files that ``entries`` close although they do not name them exactly.
+
+    An entry that names no file closes the pages that differ from it in case or in the form of
+    their letters only. Every entry closes the copies that an editor left of its page.
+    """
+    loose: dict[str, AccessRule] = {}
+    copies: dict[str, AccessRule] = {}
+    for entry in entries:
+        if entry.rule is None or not entry.closes:
+            continue
+        exact = not entry.implied and bool(_files_of(entry.page, rels))
+        for key in {_stem_key(name) for name in page_names(entry.page)}:
+            copies[key] = all_of([copies.get(key, entry.rule), entry.rule])
+            if not exact:
+                loose[key] = all_of([loose.get(key, entry.rule), entry.rule])
+    closed: dict[str, AccessRule] = {}
+    if not copies:
+        return closed
+    for rel in rels:
+        stem = page_stem(rel)
+        keys = {_stem_key(rel)} if stem is None else {_stem_key(stem), _stem_key(rel)}
+        found = copies if stem is not None and not is_page(rel) else loose
+        rules = [found[key] for key in keys if key in found]
+        if rules:
+            closed[rel] = all_of(rules)
+    return closed
+
+
+def _stem_key(name: str) -> str:
+    name = page_stem(name) or name
+    key = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
+    return key.removesuffix("/index") or "index"
 
 
 def missing_notices(
@@ -164,11 +203,12 @@ def imported_files(page: str, head: str) -> set[str]:
 
 
 def _files_of(page: str, rels: Collection[str]) -> list[str]:
-    page = page or "index"
-    if page in rels:
-        return [page]
-    for stem in (page, page + "/index"):
-        files = [rel for rel in (stem + ".mdx", stem + ".md") if rel in rels]
-        if files:
-            return files
+    for name in page_names(page):
+        same, *pages = candidates(name)
+        if same in rels:
+            return [same]
+        for twins in (pages[:2], pages[2:]):
+            files = [rel for rel in twins if rel in rels]
+            if files:
+                return files
     return []

@@ -13,20 +13,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from chromafuse.domain.access import HIDDEN, PUBLIC, AccessRule, rule_from_marks
+from chromafuse.domain.access import HIDDEN, PUBLIC, AccessRule, all_of, rule_from_marks
 from chromafuse.domain.errors import IngestError
-from chromafuse.ingest.files import RefusedError, os_reason, read_whole, resolve_inside
-from chromafuse.ingest.frontmatter import may_have_frontmatter, parse_frontmatter
-from chromafuse.ingest.navigation import Navigation, read_navigation
+from chromafuse.ingest.files import RefusedError, Root, os_reason, read_whole, resolve_inside
+from chromafuse.ingest.frontmatter import (
+    begins_with_block,
+    may_have_frontmatter,
+    parse_frontmatter,
+)
+from chromafuse.ingest.navigation import Navigation, page_names, read_navigation
 from chromafuse.ingest.report import Notice, Omission, printable
 from chromafuse.ingest.rules import MINTIGNORE, NamedPages, Rules, make_rules
 from chromafuse.ingest.selection import (
     Listed,
     PageRules,
+    closed_pages,
     missing_notices,
     resolve_entries,
     select_pages,
 )
+from chromafuse.ingest.siterule import rule_of_named, rule_of_omitted
 from chromafuse.ingest.slugs import assign_slugs
 from chromafuse.ingest.walk import Found, walk
 
@@ -69,7 +75,8 @@ class Source:
 
     ``path`` is what to open, absolute and free of symlinks; ``rel`` its path in the site, and
     ``slug`` its unique page name. A ``site_file`` names every page, so only who may see every
-    page may see it. ``inherited`` is the rule that the navigation states for a page without marks.
+    page may see it. ``inherited`` is the rule that the navigation states for a page without marks;
+    ``named`` tells that it names the file.
     """
 
     path: Path
@@ -77,15 +84,31 @@ class Source:
     slug: str
     site_file: bool
     inherited: AccessRule | None = None
+    named: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What a tree holds; ``files`` in the order in which a mount lists them, depth first."""
+    """What a tree holds; ``files`` in the order in which a mount lists them, depth first.
 
+    ``named_rule`` is met by who may see every page that the navigation names and that is not in
+    ``files``. ``root`` tells whether the tree is still there.
+    """
+
+    root: Root
     files: tuple[Source, ...]
     omissions: tuple[Omission, ...]
     notices: tuple[Notice, ...]
+    named_rule: AccessRule
+
+    def ensure_root(self) -> None:
+        """Raise ``IngestError`` if the tree's directory is gone, or is another one by now."""
+        if not self.root.still_stands():
+            name = printable(str(self.root.path))
+            raise IngestError(
+                f"{name} vanished while it was read; nothing was switched",
+                remedy="see that the directory is there, and run the ingest again",
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,15 +125,19 @@ class Content:
 def find_sources(root: Path, options: SourceOptions) -> Sources:
     """Return the files of the tree ``root`` that ``options`` select.
 
-    Raises ``IngestError`` if ``root`` is no directory that can be listed, or if ``docs.json``,
-    ``.mintignore`` or a pattern cannot be understood, so that it is unclear what to leave out.
+    Raises ``IngestError`` if ``root`` is no directory that can be listed, or vanishes, or if
+    ``docs.json``, ``.mintignore`` or a pattern cannot be understood, so that it is unclear what
+    to leave out.
     """
-    base = _real_root(root)
+    here = _real_root(root)
+    base = here.path
     site = next((name for name in _SITE_NAMES if _stands(base / name)), None)
     mintlify = options.preset == "mintlify" or (options.preset == "auto" and site is not None)
     navigation = Navigation() if site is None else _navigation(base, site, mintlify, options)
     entries = navigation.entries or ()
-    named = NamedPages.of({entry.page for entry in entries})
+    named = NamedPages.of(
+        {name for entry in entries if not entry.implied for name in page_names(entry.page)}
+    )
     rules = _rules(base, mintlify, options, named)
     try:
         found = list(walk(base, rules))
@@ -118,6 +145,7 @@ def find_sources(root: Path, options: SourceOptions) -> Sources:
         raise IngestError(f"{printable(str(root))} cannot be listed: {os_reason(error)}") from None
     rels = {item.rel for item in found if isinstance(item, Found)}
     listed, missing = resolve_entries(entries, rels)
+    stated = _stated(listed, closed_pages(entries, rels))
     if mintlify:
         pages = PageRules(
             includes=rules.includes,
@@ -144,11 +172,16 @@ def find_sources(root: Path, options: SourceOptions) -> Sources:
             slug=slugs[item.rel],
             site_file=item.real in site_files,
             # A link to a restricted page must not show what the navigation restricts.
-            inherited=_inherited(listed, item.rel, item.real),
+            inherited=_inherited(stated, item.rel, item.real),
+            named=item.rel in listed,
         )
         for item in files
     )
-    return Sources(tuple(sources), tuple(omissions), tuple(notices))
+    taken = {item.rel for item in files}
+    named_rule = rule_of_named(base, entries, taken, stated, options.default_access)
+    result = Sources(here, tuple(sources), tuple(omissions), tuple(notices), named_rule)
+    result.ensure_root()
+    return result
 
 
 def read_source(source: Source, options: SourceOptions) -> Content | Omission:
@@ -164,7 +197,7 @@ def read_source(source: Source, options: SourceOptions) -> Content | Omission:
     except OSError as error:
         return Omission(where, f"cannot be read: {os_reason(error)}", lost=True)
     default = options.default_access if source.inherited is None else source.inherited
-    if not (may_have_frontmatter(source.rel) or may_have_frontmatter(source.path.name)):
+    if not (_is_page(source) or begins_with_block(source.path.name, text)):
         return Content(file.data, text, file.mtime_ns, default, ())
     front = parse_frontmatter(text)
     if front.broken is None:
@@ -178,7 +211,19 @@ def read_source(source: Source, options: SourceOptions) -> Content | Omission:
     return Content(file.data, text, file.mtime_ns, rule, notices)
 
 
-def _real_root(root: Path) -> Path:
+def rule_of_lost(source: Source, options: SourceOptions) -> AccessRule:
+    """Return what ``source``, which cannot be stored, adds to the rule of the site files."""
+    default = options.default_access if source.inherited is None else source.inherited
+    if _is_page(source):
+        return rule_of_omitted(source.path, default)
+    return default if source.named else PUBLIC
+
+
+def _is_page(source: Source) -> bool:
+    return may_have_frontmatter(source.rel) or may_have_frontmatter(source.path.name)
+
+
+def _real_root(root: Path) -> Root:
     name = printable(str(root))
     try:
         base = Path(os.path.realpath(root, strict=True))
@@ -188,7 +233,7 @@ def _real_root(root: Path) -> Path:
         raise IngestError(f"{name}: {reason}", remedy="name the root of a docs tree") from None
     if not stat.S_ISDIR(mode):
         raise IngestError(f"{name} is not a directory", remedy="name the root of a docs tree")
-    return base
+    return Root.of(base)
 
 
 def _stands(path: Path) -> bool:
@@ -254,11 +299,15 @@ def _rules(base: Path, mintlify: bool, options: SourceOptions, named: NamedPages
     )
 
 
-def _inherited(listed: Mapping[str, Listed], rel: str, real: str) -> AccessRule | None:
-    for name in (rel, real):
-        if name in listed and listed[name].rule is not None:
-            return listed[name].rule
-    return None
+def _stated(
+    listed: Mapping[str, Listed], closed: Mapping[str, AccessRule]
+) -> dict[str, AccessRule]:
+    stated = {rel: item.rule for rel, item in listed.items() if item.rule is not None}
+    return stated | {rel: all_of([rule, stated.get(rel, rule)]) for rel, rule in closed.items()}
+
+
+def _inherited(stated: Mapping[str, AccessRule], rel: str, real: str) -> AccessRule | None:
+    return stated.get(rel, stated.get(real))
 
 
 def _site_notices(site: str | None, omissions: Iterable[Omission]) -> Iterator[Notice]:

@@ -139,7 +139,8 @@ def _judge_file(root: Path, rules: Rules, item: _Item) -> Found | Omission | Non
         return Omission(path, f"symlink that {error}", lost=True)
     if any(is_version_control(name) for name in real.split("/")):
         return Omission(path, "symlink that leads into version control", lost=True)
-    return Found(item.rel, real)
+    reason = rules.judge_target(real, item.rel)
+    return Found(item.rel, real) if reason is None else Omission(path, reason, lost=False)
 
 
 def _unstorable(rel: str) -> str | None:

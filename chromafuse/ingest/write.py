@@ -52,8 +52,10 @@ from chromafuse.ingest.sources import (
     Omission,
     Source,
     SourceOptions,
+    Sources,
     find_sources,
     read_source,
+    rule_of_lost,
 )
 from chromafuse.ingest.switch import switch_tree
 from chromafuse.ports import ChunkWriter, NewRecord
@@ -161,10 +163,17 @@ class _Ingest:
         with self._taken_back_on_failure():
             self._progress.phase("reading what is stored")
             stored = set(self._store.scan_ids())
-            pages = self._store_pages(sources.files, base, stored)
+            pages = self._store_pages(sources, base, stored)
+            sources.ensure_root()
             return self._finish(pages, base, stored)
 
     def _finish(self, pages: list[Page], base: _Base, stored: set[str]) -> Summary:
+        if base.pages and not pages:
+            raise IngestError(
+                f"the source holds no page, and {self._store.description} has {len(base.pages):,}:"
+                " nothing was switched",
+                remedy="delete the collection if the site is to go, or ingest into another one",
+            )
         new = build_tree(pages, TreeVersion(""))
         if new.rejected:
             refused = new.rejected[0]
@@ -206,17 +215,22 @@ class _Ingest:
 
     # Pages
 
-    def _store_pages(self, files: Sequence[Source], base: _Base, stored: set[str]) -> list[Page]:
-        self._progress.phase("storing pages", len(files))
+    def _store_pages(self, sources: Sources, base: _Base, stored: set[str]) -> list[Page]:
+        self._progress.phase("storing pages", len(sources.files))
         pages: list[Page] = []
-        for source in _site_files_last(files):
+        # A site file names every page, also those that are not stored.
+        named = {sources.named_rule}
+        for source in _site_files_last(sources.files):
             content = read_source(source, self._options.sources)
             self._progress.advance()
             if isinstance(content, Omission):
+                sources.ensure_root()
                 self._omissions.append(content)
+                named.add(rule_of_lost(source, self._options.sources))
                 continue
             self._notices += content.notices
-            rule = all_of(page.rule for page in pages) if source.site_file else content.rule
+            rule = all_of(named) if source.site_file else content.rule
+            named.add(rule)
             problem = path_problem(source.rel.encode())
             if problem:
                 self._omissions.append(Omission(source.rel, problem, lost=True))

@@ -9,12 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from chromafuse.domain.access import ANONYMOUS, AUTHENTICATED, HIDDEN, operator_identity
+from chromafuse.domain.access import (
+    ANONYMOUS,
+    AUTHENTICATED,
+    HIDDEN,
+    PUBLIC,
+    AccessRule,
+    any_of,
+    operator_identity,
+)
 from chromafuse.domain.errors import ContentError, IngestError, StoreError, StoreUnavailable
 from chromafuse.domain.page import Page
 from chromafuse.domain.tree import PathTree, prune
 from chromafuse.domain.treecodec import TREE_ID
-from chromafuse.ingest.sources import SourceOptions
+from chromafuse.ingest.sources import Content, Omission, Source, SourceOptions, read_source
 from chromafuse.ports import ChunkWriter, NewRecord
 from chromafuse.treestore import load_tree
 from tests.support.sites import (
@@ -182,11 +190,10 @@ def test_a_new_time_alone_switches_the_tree_and_writes_no_chunk(
         {"guide/empty.md": prose("filled")},
         {"auth.mdx": None, "auth/oauth.mdx": None, "auth": "now a file"},
         {"index.mdx": SITE["auth.mdx"], "auth.mdx": SITE["index.mdx"]},
-        dict.fromkeys(SITE),
     ],
     ids=[
         "deleted", "directory deleted", "moved", "other extension", "shrunk", "emptied", "grown",
-        "filled", "directory becomes file", "swapped", "all deleted",
+        "filled", "directory becomes file", "swapped",
     ],
 )  # fmt: skip
 def test_deleted_moved_and_shrunk_pages_leave_nothing_behind(
@@ -329,10 +336,10 @@ def test_records_of_others_are_never_deleted(store: ChunkWriter, root: Path) -> 
     before = all_records(store)
     run_ingest(root, store)
     run_ingest(write_site(root, {"index.mdx": "short"}), store)
-    run_ingest(write_site(root, {}), store, chunk_size=100)
+    run_ingest(write_site(root, {"other.mdx": "short"}), store, chunk_size=100)
     after = all_records(store)
     assert {one: after.get(one) for one in before} == before
-    assert read_site(store) == {}
+    assert read_site(store) == {"other.mdx": b"short"}
 
 
 # -- damage
@@ -515,3 +522,81 @@ def test_the_summary_counts_what_was_removed(store: ChunkWriter, root: Path) -> 
     assert summary.removed_pages == 3
     assert summary.removed_records == first.chunks - summary.chunks
     assert replace(summary, switched=True) == summary
+
+
+# -- what must not happen by accident
+
+
+def test_a_site_is_not_switched_to_one_without_pages(store: ChunkWriter, root: Path) -> None:
+    run_ingest(root, store)
+    before = all_records(store)
+    (root.parent / "empty").mkdir()
+    with pytest.raises(IngestError, match="holds no page") as caught:
+        run_ingest(root.parent / "empty", store)
+    assert "delete the collection" in str(caught.value.remedy)
+    assert all_records(store) == before
+
+
+@pytest.mark.parametrize("how", ["gone", "replaced"])
+def test_a_root_that_vanishes_while_it_is_read_leaves_the_old_site(
+    store: ChunkWriter, root: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    run_ingest(root, store)
+    before = all_records(store)
+    reads = 0
+
+    def read(source: Source, options: SourceOptions) -> Content | Omission:
+        nonlocal reads
+        reads += 1
+        if reads == 4:
+            root.rename(root.parent / "old")
+            if how == "replaced":
+                root.mkdir()
+        return read_source(source, options)
+
+    monkeypatch.setattr("chromafuse.ingest.write.read_source", read)
+    (root / "index.mdx").write_text("changed")
+    with pytest.raises(IngestError, match="vanished"):
+        run_ingest(root, store)
+    assert all_records(store) == before
+
+
+def test_a_file_that_vanishes_alone_is_lost(
+    store: ChunkWriter, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(source: Source, options: SourceOptions) -> Content | Omission:
+        (root / "windows.md").unlink(missing_ok=True)
+        return read_source(source, options)
+
+    monkeypatch.setattr("chromafuse.ingest.write.read_source", read)
+    assert [item.path for item in run_ingest(root, store).lost] == ["windows.md"]
+
+
+@pytest.mark.parametrize(
+    ("page", "expected"),
+    [
+        (b"---\ngroups: [admin]\n---\n" + b"x" * 70_000 + b"\xff", any_of(["admin"])),
+        (b"\xff\xfeg\0", HIDDEN),
+        (b"---\ngroups: [admin]\n---\n", any_of(["admin"])),
+    ],
+)
+@pytest.mark.parametrize("alone", [True, False])
+def test_who_may_not_see_a_page_that_is_not_stored_does_not_see_docs_json(
+    store: ChunkWriter, tmp_path: Path, page: bytes, expected: AccessRule, alone: bool
+) -> None:
+    site = {"docs.json": '{"navigation": {"pages": ["a", "secret-plan"]}}'}
+    root = write_site(tmp_path / "site", site if alone else {**site, "a.md": "text"})
+    (root / "secret-plan.mdx").write_bytes(page)
+    run_ingest(root, store, sources=SourceOptions(exclude=("/secret-plan.mdx",)))
+    assert page_of(store, "docs.json").rule == expected
+    run_ingest(root, store)
+    assert page_of(store, "docs.json").rule == expected
+
+
+def test_an_image_does_not_close_docs_json(store: ChunkWriter, tmp_path: Path) -> None:
+    site = {"docs.json": '{"navigation": {"pages": ["a"]}}', "a.md": "text"}
+    root = write_site(tmp_path / "site", site)
+    (root / "logo.png").write_bytes(b"\xff")
+    (root / "empty").mkdir()
+    run_ingest(root, store)
+    assert page_of(store, "docs.json").rule == PUBLIC

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from chromafuse.domain.access import ANONYMOUS, AUTHENTICATED, HIDDEN, any_of, r
 from chromafuse.ingest.frontmatter import (
     HEAD_BYTES,
     MAX_BLOCK_BYTES,
+    begins_with_block,
     may_have_frontmatter,
     parse_frontmatter,
 )
@@ -33,10 +35,8 @@ def test_marks_are_read(newline: str, bom: str, closing: str) -> None:
     "text",
     [
         "",
-        "# Title\n---\ngroups: [a]\n---\n",
         "---\n---\nbody",
         "---\n# only a comment\n---\n",
-        "----\ngroups: [a]\n----\n",
         "\n\n---\ntitle: not access\n---\n",
     ],
 )
@@ -68,6 +68,7 @@ def test_no_marks(text: str) -> None:
         ("---json\n{}\n---\n", "more than that"),
         ("---\rgroups: [a]\r---\r", "more than that"),
         ("\n---\ngroups: [a]\n---\n", "must come first"),
+        ("# Title\n---\ngroups: [a]\n---\n", "must come first"),
         ("\ufeff\ufeff---\npublic: false\n---\n", "must come first"),
         ("---\ntitle: x\n...\ngroups: [a]\n---\n", "behind the `...`"),
         ("---\na: 1\n--- b\nc: 2\n---\n", "not YAML"),
@@ -150,11 +151,13 @@ def test_size_limit_is_in_bytes_and_exact() -> None:
         "a: &a [x]\n" + "".join(f"b{i}: *a\n" for i in range(5_000)),
         "groups: {" + "a: 1, " * 9_000 + "}",
         "x: y\n" * 13_000,
+        "? " + " " * 60_000 + "x",
     ],
 )
 def test_hostile_yaml_is_cheap(block: str) -> None:
     start = time.monotonic()
     front = parse_frontmatter(f"---\n{block}\n---\n")
+    parse_frontmatter(f"x\n---\n{block}\n---\n")
     assert time.monotonic() - start < 5
     assert front.broken is not None or not front.marks
 
@@ -167,8 +170,142 @@ def test_many_keys_are_fine_and_many_aliases_are_not() -> None:
 
 
 def test_which_names_count() -> None:
-    names = ["a.md", "a.mdx", "a.markdown", "a.mkd", "a.MD", "a.txt", "md", "a.md.txt"]
-    assert [may_have_frontmatter(name) for name in names] == [True] * 5 + [False] * 3
+    names = ["a.md", "a.mdx", "a.markdown", "a.mkd", "a.MD", "a.md.txt", "a.mdx~", "a.mdx.orig"]
+    names += ["a.md.bak", ".a.mdx.swp", "#a.md#", "a.md_old"]
+    assert all(map(may_have_frontmatter, names))
+    assert not any(map(may_have_frontmatter, ["a.txt", "md", "a.mdb", "x.md/a.txt", "amd.json"]))
+    assert begins_with_block("a.txt", "---\ngroups: [a]\n---\n")
+    assert not begins_with_block("a.yaml", "---\ngroups: [a]\n---\n")
+    assert not begins_with_block("a.txt", "--- a\n")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        " " * 60_000 + "x",
+        "?" + " " * 60_000 + "x",
+        "---" + "\t" * 60_000 + "x",
+        "- " * 30_000,
+        "`" * 60_000 + "a`",
+        "'" * 60_000,
+        "a" * 60_000,
+        "\u2014" * 20_000 + "x",
+        "--\n" * 20_000,
+        "\u00e9\n" * 20_000,
+    ],
+)
+def test_hostile_lines_are_cheap(line: str) -> None:
+    start = time.monotonic()
+    assert parse_frontmatter(line).broken is None or line.startswith("---")
+    assert parse_frontmatter(f"--\n{line}\n").broken is None
+    assert time.monotonic() - start < 2
+
+
+_MARKED = "---\ngroups: [admin]\n---\n# Secret\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<!-- licence -->\n" + _MARKED,
+        "<!--\nlicence\nof many lines\n-->\n\n" + _MARKED,
+        "{/* licence */}\n" + _MARKED,
+        "<!--\n```\n-->\n" + _MARKED,
+        "***\ngroups: [admin]\n***\n",
+        "___\ngroups: [admin]\n___\n",
+        "`---`\ngroups: [admin]\n`---`\n",
+        "\\---\ngroups: [admin]\n\\---\n",
+        *(lead + _MARKED for lead in ("\u200b", "\u00a0", "\f", "\0", "\u2060", "\x1b", "\u2028")),
+        "import X from '/x.mdx'\n" + _MARKED,
+        "junk\n" + _MARKED,
+        "<div>\n\n" + _MARKED,
+        "--\ngroups: [admin]\n---\n",
+        "--\ngroups: [admin]\n--\n",
+        "\u2014\ngroups: [admin]\n\u2014\n",
+        "\u2014-\ngroups: [admin]\n---\n",
+        "\u2013\u2013\ntitle: x\ngroups: [admin]\n---\n",
+        "----\ngroups: [admin]\n----\n",
+        "groups: [admin]\n---\n# Secret\n",
+        "title: x\nis-public: no\n---\n# Secret\n",
+        "groups: [admin]\n\n# Secret\n",
+        "groups:\n- admin\n---\n",
+        "---\n---\n" + _MARKED,
+        "---\n# nothing\n---\n\n" + _MARKED,
+        "---\ntitle: x\n---\n" + _MARKED,
+        "---\ntitle: x\n---\ngroups: [admin]\n---\n",
+        '+++\ngroups = ["admin"]\n+++\n',
+        '+++\ntitle = "x"\n[access]\ngroups = ["admin"]\n+++\n',
+        '{\n  "title": "x",\n  "groups": ["admin"]\n}\n',
+        " ---yaml\ngroups: [a]\n---\n",
+        "<!-- x -->\r---\rgroups: [admin]\r---\r",
+        "<!-- x -->\n---\ntitle: x\nbroken line\ngroups: [admin]\n---\n",
+        "<!-- x -->\n---\n? [groups]\n: [admin]\n---\n",
+        "<!-- x -->\n---\n{groups: [admin]}\n---\n",
+        "text\n\n---\ntitle: x\nGroup : a\n---\n",
+        "\uff0d\uff0d\uff0d\n\uff47roups\uff1a [admin]\n---\n",
+    ],
+)
+def test_marks_that_would_have_no_effect_hide_the_page(text: str) -> None:
+    front = parse_frontmatter(text)
+    assert front.broken is not None
+    assert "access mark" in front.broken
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '"groups ": [a]',
+        "\u200bgroups: [a]",
+        "? [groups]\n: [a]",
+        "? {groups: x}\n: [a]",
+        "group: a",
+        "is_public: false",
+        "is-public: false",
+        "PUBLIC: false",
+        "\u00a0groups: [a]",
+        '"\\u200bgroups": [a]',
+        "g\u00adroups: [a]",
+        "\uff50ublic: false",
+    ],
+)
+def test_marks_that_are_not_spelt_right_hide_the_page(line: str) -> None:
+    front = parse_frontmatter(f"---\ntitle: x\n{line}\n---\n")
+    assert front.broken is not None
+    assert front.broken.isprintable()
+
+
+@pytest.mark.parametrize("head", ["", "---\ntitle: x\n---\n\n", "---\n---\n", "# Title\n\n"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        "```yaml\n---\ngroups: [admin]\n---\n```\n",
+        "~~~\n---\ngroups: [admin]\n---\n~~~\n",
+        "1. ```mdx\n   ---\n   groups: [admin]\n   ---\n   ```\n",
+        "Text.\n\npublic: true\n\nMore text.\n\n---\n",
+        "Title\n---\nPublic: everybody sees it.\n\nOther\n---\nText\n",
+        "Text\n\n---\n\nGroups: text\n\nand more text.\n\n---\n",
+        "[Groups](/x): text\n\n---\n",
+        "**Public**: text\n\n---\n",
+        "- Public: a\n- Private: b\n\n---\n",
+        "| a | b |\n|---|---|\n| groups: | x |\n",
+        "import X from 'x'\n\nexport const meta = {\n  groups: ['a'],\n  public: true,\n}\n\n# T\n",
+        "Text\n\n    ---\n    groups: [a]\n    ---\n",
+        "publicity: no\n---\n",
+        "# Title\n\nText\n\n<X a={{\n  groups: [1],\n}} />\n",
+    ],
+)
+def test_ordinary_pages_stay_visible(head: str, body: str) -> None:
+    assert parse_frontmatter(head + body).broken is None
+
+
+@pytest.mark.parametrize("corpus", ["next", "ai"])
+def test_no_page_of_the_corpora_is_hidden(corpus: str) -> None:
+    root = Path(__file__).parents[2] / ".corpora" / corpus
+    if not root.is_dir():
+        pytest.skip("the corpora are not fetched")
+    pages = [path for path in root.rglob("*") if path.is_file()]
+    broken = [path for path in pages if parse_frontmatter(path.read_text()).broken]
+    assert broken == []
 
 
 _PIECES = (

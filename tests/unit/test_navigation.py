@@ -278,7 +278,7 @@ def _entry(page: str, *, hidden: bool = False, rule: object = None) -> Entry:
         ("", ["index.mdx"]),
         ("get started", ["get started.md"]),
         ("Foo", []),
-        ("foo/", []),
+        ("foo/", ["foo.md", "foo.mdx"]),
         ("../foo", []),
         ("bar/index", ["bar/index.mdx"]),
     ],

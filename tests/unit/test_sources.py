@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from chromafuse.domain.access import AUTHENTICATED, HIDDEN, PUBLIC, any_of
+from chromafuse.domain.access import AUTHENTICATED, HIDDEN, PUBLIC, AccessRule, all_of, any_of
 from chromafuse.domain.errors import IngestError
 from chromafuse.ingest import files as files_module
 from chromafuse.ingest.report import printable
@@ -521,6 +521,161 @@ def test_twins_are_told(tmp_path: Path) -> None:
     ]
 
 
+# -- files that name every page
+
+
+def site_rule(root: Path, options: SourceOptions) -> AccessRule:
+    return find_sources(root, options).named_rule
+
+
+@pytest.mark.parametrize("preset", ["mintlify", "plain"])
+@pytest.mark.parametrize("case", ["excluded", "link out", "fifo", "unclear", "utf-16"])
+def test_named_pages_that_are_not_stored_close_the_site_files(
+    tmp_path: Path, preset: str, case: str
+) -> None:
+    root = site(tmp_path / "root", "a", "secret/plan", "gone")
+    build(root, "a.md", "secret/pic.png", "node_modules/x.md")
+    page = root / "secret/plan.mdx"
+    marked = b"---\ngroups: [admin]\n---\n"
+    exclude = () if case in ("fifo", "link out") else ("secret/",)
+    if case == "fifo":
+        os.mkfifo(page)
+    elif case == "link out":
+        page.symlink_to(write(tmp_path, "out.mdx", marked))
+    else:
+        data = {"unclear": b"---\ngroups: [a\n---\n", "utf-16": b"\xff\xfea\0b\0"}
+        write(root, "secret/plan.mdx", data.get(case, marked))
+    options = SourceOptions(preset=preset, exclude=exclude)  # type: ignore[arg-type]
+    expected = any_of(["admin"]) if case == "excluded" else HIDDEN
+    assert site_rule(root, options) == expected
+
+
+def test_what_the_navigation_omits_closes_the_site_files(tmp_path: Path) -> None:
+    site(tmp_path, "h", {"group": "g", "hidden": True, "pages": ["g"]}, "i")
+    write(tmp_path, "h.mdx", "---\nhidden: true\ngroups: [h]\n---\n")
+    write(tmp_path, "g.mdx", "---\ngroups: [g]\n---\n")
+    write(tmp_path, "i.mdx", "---\ngroups: [i]\n---\n")
+    write(tmp_path, "unlisted.mdx", "---\ngroups: [u]\n---\n")
+    write(tmp_path, ".mintignore", "i.mdx\n")
+    expected = all_of(any_of([name]) for name in "ghi")
+    assert site_rule(tmp_path, SourceOptions()) == expected
+
+
+def test_a_missing_page_closes_the_site_files_as_its_entry_says(tmp_path: Path) -> None:
+    site(tmp_path, "gone")
+    assert site_rule(tmp_path, SourceOptions()) == PUBLIC
+    assert site_rule(tmp_path, SourceOptions(default_access=HIDDEN)) == HIDDEN
+    site(tmp_path, {"group": "g", "public": False, "pages": ["gone"]})
+    assert site_rule(tmp_path, SourceOptions()) == AUTHENTICATED
+
+
+# -- a tree that vanishes
+
+
+def test_a_root_that_is_another_directory_by_now_is_noticed(tmp_path: Path) -> None:
+    root = build(tmp_path / "root", "a.md")
+    sources = find_sources(root, PLAIN)
+    sources.ensure_root()
+    root.rename(tmp_path / "old")
+    with pytest.raises(IngestError, match="vanished"):
+        sources.ensure_root()
+    root.mkdir()
+    with pytest.raises(IngestError, match="vanished"):
+        sources.ensure_root()
+
+
+# -- what the navigation closes
+
+
+@pytest.mark.parametrize("preset", ["mintlify", "plain"])
+@pytest.mark.parametrize(
+    ("entry", "name"),
+    [
+        ("a//s", "a/s.mdx"),
+        ("a/../s", "s.mdx"),
+        ("a/s#top", "a/s.mdx"),
+        ("s?x", "s.mdx"),
+        ("./././s", "s.mdx"),
+        ("s.html", "s.mdx"),
+        ("a%2Fs", "a/s.mdx"),
+        ("a%252Fs", "a/s.mdx"),
+        ("s ", "s.mdx"),
+        ("S", "s.mdx"),
+        ("s", "S.mdx"),
+        ("s.MDX", "s.mdx"),
+        ("s/", "s/index.mdx"),
+        ("A/S", "a/s/index.md"),
+        ("/a\\s", "a/s.mdx"),
+        ("caf\u00e9", "cafe\u0301.mdx"),
+        ("s", "s.mdx~"),
+        ("s", ".s.mdx.swp"),
+        ("s", "s.markdown"),
+    ],
+)
+def test_a_closing_entry_closes_its_page_however_it_is_written(
+    tmp_path: Path, entry: str, name: str, preset: str
+) -> None:
+    site(tmp_path, {"group": "g", "public": False, "pages": [entry]}, "other")
+    build(tmp_path, name, "other.md")
+    options = SourceOptions(preset=preset, hidden=True)  # type: ignore[arg-type]
+    sources = find_sources(tmp_path, options)
+    assert content(sources, name, options).rule == AUTHENTICATED
+    assert content(sources, "other.md", options).rule == PUBLIC
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        {"public": False, "sections": [{"section": "x", "pages": ["s"]}]},
+        {"public": False, "sections": ["s"]},
+        {"public": False, "sections": {"a": {"b": ["s"]}}},
+        {"public": False, "main": "s"},
+        {"sections": [{"public": False, "pages": ["s"]}]},
+    ],
+)
+def test_pages_below_an_unknown_key_are_closed(tmp_path: Path, node: object) -> None:
+    site(tmp_path, node)
+    build(tmp_path, "s.mdx", "x.md")
+    options = SourceOptions(hidden=True)
+    assert content(find_sources(tmp_path, options), "s.mdx", options).rule == AUTHENTICATED
+    assert rels(find_sources(tmp_path, SourceOptions())) == ["docs.json"]
+
+
+# -- ways around what is left out
+
+
+@pytest.mark.parametrize("pattern", ["/secret.mdx", "private/", "private/**", "*cret.mdx"])
+@pytest.mark.parametrize("by", ["exclude", "mintignore"])
+def test_a_link_to_an_excluded_page_is_left_out_too(tmp_path: Path, pattern: str, by: str) -> None:
+    write(tmp_path, "docs.json", "{}")
+    target = "private/x/secret.mdx" if "/" in pattern[1:] else "secret.mdx"
+    build(tmp_path, target, "README.md")
+    (tmp_path / "pub.mdx").symlink_to(target)
+    (tmp_path / "second.mdx").symlink_to("pub.mdx")
+    (tmp_path / "readme-link.mdx").symlink_to("README.md")
+    if by == "mintignore":
+        write(tmp_path, ".mintignore", pattern)
+    options = SourceOptions(exclude=(pattern,) if by == "exclude" else ())
+    sources = find_sources(tmp_path, options)
+    assert rels(sources) == ["docs.json", "readme-link.mdx"]
+    reason = omitted(sources, lost=False)["pub.mdx"]
+    assert reason.startswith("symlink to a file that is ")
+
+
+@pytest.mark.parametrize(
+    "name", ["x.mdx~", "x.mdx.orig", "x.md.bak", ".x.mdx.swp", "#x.md#", "x.txt", "x", "x.html"]
+)
+def test_copies_of_a_page_keep_its_marks(tmp_path: Path, name: str) -> None:
+    write(tmp_path, name, "---\ngroups: [admin]\n---\n")
+    assert content(find_sources(tmp_path, PLAIN), name).rule == any_of(["admin"])
+
+
+@pytest.mark.parametrize("name", ["x.yaml", "x.yml", "x.json"])
+def test_data_has_no_frontmatter(tmp_path: Path, name: str) -> None:
+    write(tmp_path, name, "---\ngroups: [admin]\n---\n")
+    assert content(find_sources(tmp_path, PLAIN), name).rule == PUBLIC
+
+
 # -- slugs
 
 
@@ -608,14 +763,14 @@ def test_rules_and_notices(tmp_path: Path) -> None:
         "a.md": any_of(["x"]),
         "b.md": AUTHENTICATED,
         "c.md": HIDDEN,
-        "d.txt": AUTHENTICATED,
+        "d.txt": HIDDEN,
         "e.MD": any_of(["x"]),
     }
     assert {rel: len(item.notices) for rel, item in found.items()} == {
         "a.md": 1,
         "b.md": 1,
         "c.md": 1,
-        "d.txt": 0,
+        "d.txt": 1,
         "e.MD": 0,
     }
     assert "hidden from everybody" in found["c.md"].notices[0].text
