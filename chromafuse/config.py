@@ -7,6 +7,7 @@ variable of a setting is its name in capitals behind ``CHROMAFUSE_``.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import tomllib
@@ -29,14 +30,26 @@ ENV_PREFIX = "CHROMAFUSE_"
 CONFIG_VARIABLE = ENV_PREFIX + "CONFIG"
 SYSTEM_CONFIG = Path("/etc/chromafuse/config.toml")
 
+MAX_BYTES = 2**63 - 1
+
 _COLLECTION = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{1,510}[a-zA-Z0-9]\Z")
+LOCK_ENDINGS = (".switch", ".takeover")
+"""Endings of the collections that ingests use as locks."""
+
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def xdg(variable: str, default: str) -> Path:
     """Return an XDG base directory: the variable's, if absolute, else ``default`` in the home."""
     value = os.environ.get(variable, "")
-    return Path(value) if value.startswith("/") else Path.home() / default
+    if value.startswith("/"):
+        return Path(value)
+    try:
+        return Path.home() / default
+    except RuntimeError:
+        raise ConfigError(
+            "this user has no home directory", remedy=f"set HOME or {variable}"
+        ) from None
 
 
 def user_config() -> Path:
@@ -44,9 +57,38 @@ def user_config() -> Path:
     return xdg("XDG_CONFIG_HOME", ".config") / "chromafuse" / "config.toml"
 
 
+def cache_directory() -> Path:
+    """Return the user's directory for what can be fetched again."""
+    return xdg("XDG_CACHE_HOME", ".cache") / "chromafuse"
+
+
 def default_target() -> str:
     """Return the directory of the embedded database that is used unless told otherwise."""
     return str(xdg("XDG_DATA_HOME", ".local/share") / "chromafuse" / "chroma")
+
+
+def _refuse_boolean(value: object) -> object:
+    if isinstance(value, bool):
+        raise ValueError("should be a number, not true or false")
+    return value
+
+
+def _check_home(value: str) -> str:
+    """Refuse the home directory of an unknown user; only where it is used, it is put in."""
+    if value.startswith("~") and "://" not in value:
+        try:
+            Path(value).expanduser()
+        except RuntimeError:
+            raise ValueError(
+                f"begins with {value.partition('/')[0]}, and there is no such home directory"
+            ) from None
+    return value
+
+
+def _check_file(value: object) -> object:
+    if value == "":
+        raise ValueError("should not be empty")
+    return value if not isinstance(value, str | Path) else _check_home(str(value))
 
 
 def _parse_bytes(value: object) -> object:
@@ -56,7 +98,10 @@ def _parse_bytes(value: object) -> object:
     match = re.fullmatch(r"\s*(\d+)\s*([KMG]?)(i?B)?\s*", value, re.IGNORECASE)
     if match is None:
         raise ValueError("should be a number of bytes such as 268435456, 256M or 1G")
-    return int(match[1]) * _UNITS[match[2].upper()]
+    digits = match[1].lstrip("0") or "0"
+    if len(digits) > len(str(MAX_BYTES)):
+        raise ValueError(f"should be less than or equal to {MAX_BYTES}")
+    return int(digits) * _UNITS[match[2].upper()]
 
 
 def _check_collection(value: str) -> str:
@@ -65,22 +110,36 @@ def _check_collection(value: str) -> str:
             "should be 3-512 letters, digits, dots, dashes or underscores,"
             " beginning and ending with a letter or digit"
         )
+    if value.endswith(LOCK_ENDINGS):
+        raise ValueError(f"should not end like the name of a lock ({', '.join(LOCK_ENDINGS)})")
     return value
 
 
 def _split_names(value: object) -> object:
+    if isinstance(value, str) and value.startswith('["'):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"begins like a JSON list and is none: {error}") from None
     if isinstance(value, str):
         return [name.strip() for name in value.split(",")]
     return value
 
 
-def _check_names(value: list[str]) -> list[str]:
-    if "" in value:
+def _check_names(value: list[str] | None) -> list[str] | None:
+    if value is not None and "" in value:
         raise ValueError("holds an empty name")
     return value
 
 
-Bytes = Annotated[int, BeforeValidator(_parse_bytes), Field(ge=0)]
+Whole = Annotated[int, BeforeValidator(_refuse_boolean)]
+Seconds = Annotated[float, BeforeValidator(_refuse_boolean)]
+Bytes = Annotated[
+    int,
+    BeforeValidator(_parse_bytes),
+    BeforeValidator(_refuse_boolean),
+    Field(ge=0, le=MAX_BYTES),
+]
 Names = Annotated[list[str], NoDecode, BeforeValidator(_split_names), AfterValidator(_check_names)]
 
 
@@ -91,16 +150,27 @@ class Settings(BaseSettings):
         env_prefix=ENV_PREFIX, extra="forbid", frozen=True, env_ignore_empty=False
     )
 
-    chroma: str = Field(default_factory=default_target, min_length=1)
+    chroma: Annotated[str, AfterValidator(_check_home)] = Field(
+        default_factory=default_target, min_length=1
+    )
     collection: Annotated[str, AfterValidator(_check_collection)]
-    groups: Names | None = None
+    groups: Annotated[  # around None too, or the environment's JSON is decoded elsewhere
+        list[str] | None,
+        NoDecode,
+        BeforeValidator(_split_names),
+        AfterValidator(_check_names),
+    ] = None
     empty_groups: Literal["hidden", "authenticated"] = "hidden"
     cache_size: Bytes = 256 << 20
-    deadline: float = Field(default=10.0, gt=0, le=3600)
+    redis: str | None = None
+    redis_ttl: Whole = Field(default=7 * 86_400, ge=1)
+    warm: Literal["auto", "off", "all"] = "auto"
+    max_stale: Seconds = Field(default=3600.0, ge=0)
+    deadline: Seconds = Field(default=10.0, gt=0, le=3600)
     allow_other: bool = False
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    log_file: Path | None = None
-    chunk_size: int = Field(default=DEFAULT_CHUNK_SIZE, ge=1, le=16_000)
+    log_file: Annotated[Path | None, BeforeValidator(_check_file)] = None
+    chunk_size: Whole = Field(default=DEFAULT_CHUNK_SIZE, ge=1, le=16_000)
     embed: Literal["none", "wordllama"] = "none"
     preset: Literal["auto", "mintlify", "plain"] = "auto"
     include: Names = []
@@ -163,7 +233,7 @@ def load(flags: Mapping[str, object], config: Path | None = None) -> Settings:
 def _read_files(config: Path | None) -> tuple[dict[str, Any], dict[str, Path], list[str]]:
     """Return values, the file each is from, and problems."""
     named = config or (Path(text) if (text := os.environ.get(CONFIG_VARIABLE)) else None)
-    paths = [named] if named else [p for p in (SYSTEM_CONFIG, user_config()) if p.exists()]
+    paths = [named] if named else [SYSTEM_CONFIG, user_config()]
     values: dict[str, Any] = {}
     files: dict[str, Path] = {}
     problems: list[str] = []
@@ -171,8 +241,11 @@ def _read_files(config: Path | None) -> tuple[dict[str, Any], dict[str, Path], l
         try:
             found = tomllib.loads(path.read_text(encoding="utf-8"))
         except OSError as error:
-            problems.append(f"cannot read {path}: {error.strerror}")
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            if named or not isinstance(error, FileNotFoundError | NotADirectoryError):
+                problems.append(f"cannot read {path}: {error.strerror}")
+        except RecursionError:
+            problems.append(f"{path} is nested too deeply")
+        except ValueError as error:  # TOML's, UTF-8's and int()'s
             problems.append(f"{path} is not TOML: {error}")
         else:
             values.update(found)

@@ -5,6 +5,9 @@ from __future__ import annotations
 
 def main() -> None:
     """Entry point of ``chromafuse``."""
+    from chromafuse.cli import streams
+
+    streams.prepare()
     from chromafuse.cli.app import run
 
     run()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -64,6 +66,13 @@ def _chromafuse(
     """
 
 
+def given_path(text: str) -> Path:
+    """Return a path given as an argument; an empty one would be the current directory."""
+    if not text:
+        raise typer.BadParameter("is empty")
+    return Path(text)
+
+
 Collection = Annotated[
     str | None, typer.Option("--collection", "-c", metavar="NAME", help="Chroma collection.")
 ]
@@ -78,7 +87,12 @@ Chroma = Annotated[
 ]
 Config = Annotated[
     Path | None,
-    typer.Option("--config", metavar="FILE", help="Read this TOML file instead of the usual two."),
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        parser=given_path,
+        help="Read this TOML file instead of the usual two.",
+    ),
 ]
 Groups = Annotated[
     str | None,
@@ -101,14 +115,47 @@ def run() -> None:
     # Register the commands; each module is light.
     from chromafuse.cli import ingest, mount, tree  # noqa: F401
 
+    code = _guarded(app)
+    sys.exit(_guarded(sys.stdout.flush) or code)
+
+
+def _guarded(action: Callable[[], object]) -> int:
+    """Return the exit code of ``action``; what it fails with is told in one line."""
     try:
-        app()
+        action()
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
     except ChromafuseError as error:
-        print(f"chromafuse: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
+        if text := str(error):
+            complain(text)
+        return error.exit_code
     except KeyboardInterrupt:
-        print("chromafuse: interrupted", file=sys.stderr)
-        sys.exit(130)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        sys.exit(141)
+        complain("interrupted")
+        return 130
+    except (OSError, RuntimeError, UnicodeError, MemoryError) as error:
+        if _is_debugging():
+            sys.excepthook(type(error), error, error.__traceback__)
+        complain(_description(error))
+        return 1
+    return 0
+
+
+def complain(text: str) -> None:
+    """Print one line for a person on standard error."""
+    from chromafuse.log import printable
+
+    print(f"chromafuse: {printable(text)}", file=sys.stderr, flush=True)
+
+
+def _is_debugging() -> bool:
+    # The settings may be what failed.
+    wanted = os.environ.get("CHROMAFUSE_LOG_LEVEL") == "debug"
+    return wanted or logging.getLogger("chromafuse").isEnabledFor(logging.DEBUG)
+
+
+def _description(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        place = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
+        return f"{place}{error.strerror}"
+    text = str(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

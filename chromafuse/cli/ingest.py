@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from chromafuse.cli.app import Chroma, Collection, Config, Deadline, app
+from chromafuse.cli.app import Chroma, Collection, Config, Deadline, app, complain, given_path
+from chromafuse.cli.streams import OutputError
 from chromafuse.domain.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -23,7 +24,9 @@ SHOWN = 20
 
 @app.command()
 def ingest(
-    source: Annotated[Path, typer.Argument(metavar="SRC", help="The root of the docs tree.")],
+    source: Annotated[
+        Path, typer.Argument(metavar="SRC", parser=given_path, help="The root of the docs tree.")
+    ],
     collection: Collection = None,
     chroma: Chroma = None,
     preset: Annotated[
@@ -106,7 +109,12 @@ def ingest(
     }
     settings = configuration.load(flags, config)
     summary = _run(source, settings)
-    _report(summary, None if all_lines else SHOWN)
+    try:
+        _report(summary, None if all_lines else SHOWN)
+        sys.stdout.flush()
+    except OutputError as error:
+        error.remedy = "the site is stored" if str(error) else ""
+        raise
     if summary.lost:
         raise typer.Exit(3)
 
@@ -142,7 +150,7 @@ def _run(source: Path, settings: Settings) -> Summary:
         with _progress() as progress:
             return ingest(source, store, options, progress)
     except KeyboardInterrupt:
-        print("chromafuse: interrupted; readers go on seeing the old site", file=sys.stderr)
+        complain("interrupted; readers go on seeing the old site")
         raise typer.Exit(130) from None
     finally:
         store.close()
@@ -176,9 +184,11 @@ class _Bar:
         self._task: Any = None
 
     def phase(self, text: str, total: int | None = None) -> None:
+        from rich.markup import escape
+
         if self._task is not None:
             self._bar.remove_task(self._task)
-        self._task = self._bar.add_task(text, total=total)
+        self._task = self._bar.add_task(escape(text), total=total)
 
     def advance(self, steps: int = 1) -> None:
         self._bar.advance(self._task, steps)
@@ -214,10 +224,12 @@ def _report(summary: Summary, limit: int | None) -> None:
 
 
 def _list(title: str, lines: Sequence[tuple[str, str]], limit: int | None) -> None:
+    from chromafuse.log import printable
+
     if not lines:
         return
     print(f"{title}: {len(lines)}")
     for path, text in lines[:limit]:
-        print(f"  {path}: {text}")
+        print(f"  {printable(path)}: {printable(text)}")
     if limit is not None and len(lines) > limit:
         print(f"  … and {len(lines) - limit} more (--report-all names them)")

@@ -12,14 +12,33 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from chromafuse.cli.app import Chroma, Collection, Config, Deadline, Groups, LogLevel, app
+from chromafuse.cli.app import (
+    Chroma,
+    Collection,
+    Config,
+    Deadline,
+    Groups,
+    LogLevel,
+    app,
+    complain,
+    given_path,
+)
 from chromafuse.domain.errors import ChromafuseError, MountError
 from chromafuse.fs import mounts
 
 if TYPE_CHECKING:
     from chromafuse.config import Settings
 
-MountPoint = Annotated[str, typer.Argument(metavar="MOUNTPOINT", help="An empty directory.")]
+
+def _given_place(text: str) -> str:
+    """Return a mount point as it was given: a ``Path`` would lose a slash at its end."""
+    given_path(text)
+    return text
+
+
+MountPoint = Annotated[
+    str, typer.Argument(metavar="MOUNTPOINT", parser=_given_place, help="An empty directory.")
+]
 
 UMOUNT_SECONDS = 20.0
 
@@ -42,6 +61,36 @@ def mount(
         typer.Option("--cache-size", metavar="BYTES", help="Memory for page contents [256M]."),
     ] = None,
     deadline: Deadline = None,
+    redis: Annotated[
+        str | None,
+        typer.Option(
+            "--redis",
+            metavar="URL",
+            help="Share page contents with other daemons: redis://, rediss:// or unix://.",
+        ),
+    ] = None,
+    redis_ttl: Annotated[
+        int | None,
+        typer.Option(
+            "--redis-ttl", metavar="SECONDS", help="How long Redis keeps a page [604800]."
+        ),
+    ] = None,
+    warm: Annotated[
+        str | None,
+        typer.Option(
+            "--warm",
+            metavar="auto|off|all",
+            help="Fetch pages in the background; auto: if all fit into the cache.",
+        ),
+    ] = None,
+    max_stale: Annotated[
+        float | None,
+        typer.Option(
+            "--max-stale",
+            metavar="SECONDS",
+            help="Without Chroma, show the tree last seen at most this long ago [3600].",
+        ),
+    ] = None,
     empty_groups: Annotated[
         str | None,
         typer.Option(
@@ -52,7 +101,12 @@ def mount(
     ] = None,
     log_file: Annotated[
         Path | None,
-        typer.Option("--log-file", metavar="FILE", help="Log here instead of the state directory."),
+        typer.Option(
+            "--log-file",
+            metavar="FILE",
+            parser=given_path,
+            help="Log here instead of the state directory.",
+        ),
     ] = None,
     log_level: LogLevel = None,
     config: Config = None,
@@ -75,6 +129,10 @@ def mount(
         "allow_other": allow_other,
         "cache_size": cache_size,
         "deadline": deadline,
+        "redis": redis,
+        "redis_ttl": redis_ttl,
+        "warm": warm,
+        "max_stale": max_stale,
         "empty_groups": empty_groups,
         "log_file": log_file,
         "log_level": log_level,
@@ -109,10 +167,10 @@ class _Announcer:
     """Tells a person at a terminal."""
 
     def note(self, text: str) -> None:
-        print(f"chromafuse: {text}", file=sys.stderr)
+        complain(text)
 
     def ready(self, text: str) -> None:
-        print(f"chromafuse: mounted {text}", file=sys.stderr)
+        complain(f"mounted {text}")
 
 
 class _Pipe:
@@ -218,7 +276,7 @@ def _await_ready(reading: int, settings: Settings, child: int) -> None:
             if "ready" in event:
                 return
             if "note" in event:
-                print(f"chromafuse: {event['note']}", file=sys.stderr)
+                complain(str(event["note"]))
             if "error" in event:
                 os.waitpid(child, 0)
                 raise _Told(str(event["error"]), int(event["code"]))
@@ -237,7 +295,10 @@ class _Told(ChromafuseError):
 
 @app.command()
 def umount(
-    mountpoint: Annotated[str, typer.Argument(metavar="MOUNTPOINT", help="Where it is mounted.")],
+    mountpoint: Annotated[
+        str,
+        typer.Argument(metavar="MOUNTPOINT", parser=_given_place, help="Where it is mounted."),
+    ],
     lazy: Annotated[
         bool, typer.Option("--lazy", "-l", help="Detach now, even if somebody still uses it.")
     ] = False,
@@ -271,7 +332,10 @@ def umount(
 @app.command()
 def status(
     mountpoint: Annotated[
-        str | None, typer.Argument(metavar="[MOUNTPOINT]", help="Default: all mounts of this user.")
+        str | None,
+        typer.Argument(
+            metavar="[MOUNTPOINT]", parser=_given_place, help="Default: all mounts of this user."
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list.")] = False,
 ) -> None:
@@ -319,11 +383,22 @@ def _ask_status(found: mounts.Mount) -> dict[str, object]:
 def _print_status(answer: Mapping[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table(title=str(answer["mountpoint"]), show_header=False, title_justify="left")
+    from chromafuse.log import printable
+
+    # As a plain str, what somebody named would be read as markup.
+    title = Text(printable(str(answer["mountpoint"])), "table.title")
+    table = Table(title=title, show_header=False, title_justify="left")
     for name, value in _rows(answer):
-        table.add_row(name, value)
+        table.add_row(name, Text(printable(value)))
     Console(soft_wrap=True).print(table)
+
+
+def _warm_up(warm_up: Mapping[str, Any]) -> str:
+    if warm_up["state"] == "off":
+        return "off"
+    return f"{warm_up['state']}, {warm_up['pages']} of {warm_up['of']} pages"
 
 
 def _rows(answer: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -349,6 +424,7 @@ def _rows(answer: Mapping[str, Any]) -> list[tuple[str, str]]:
             f"{decimal(cache['used_bytes'])} of {decimal(cache['max_bytes'])},"
             f" {cache['pages']} pages",
         ),
+        ("warm-up", _warm_up(answer["warm_up"])),
         ("opens", f"{reads['hits']} from memory, {reads['misses']} from Chroma"),
         ("Chroma", chroma["error"] or f"ok, {reads['requests']} requests"),
         (

@@ -45,6 +45,7 @@ def tree(
     from chromafuse.domain.access import ANONYMOUS, AUTHENTICATED, HIDDEN, operator_identity
     from chromafuse.domain.errors import ConfigError
     from chromafuse.domain.tree import prune
+    from chromafuse.log import printable
     from chromafuse.stores.chroma import open_collection
     from chromafuse.treestore import load_tree, measure, needs_measuring
 
@@ -65,16 +66,18 @@ def tree(
             found = measure(store, found)
     finally:
         store.close()
+    sys.stdout.flush()
     if as_json:
         for page in found.pages:
-            print(json.dumps(_as_object(page, marks=everything), ensure_ascii=False))
+            text = json.dumps(_as_object(page, marks=everything), ensure_ascii=False)
+            # JSON is UTF-8 in every locale; a lone surrogate's escape is JSON's too.
+            sys.stdout.buffer.write(text.encode(errors="backslashreplace") + b"\n")
         return
-    sys.stdout.flush()
     for line in _lines(found, level, marks=everything):
         sys.stdout.buffer.write(line + b"\n")
     if everything:
         for rejected in found.rejected:
-            print(f"not shown: {rejected.slug!r}: {rejected.reason}")
+            print(f"not shown: {rejected.slug!r}: {printable(rejected.reason)}")
 
 
 def _as_object(page: Page, *, marks: bool) -> dict[str, object]:
@@ -120,10 +123,10 @@ def _lines(found: PathTree, level: int | None, *, marks: bool) -> Iterator[bytes
 
 
 def _mark(page: Page) -> bytes:
-    return f"  [{page.rule.describe()}]".encode()
+    return b"  [" + _printable(page.rule.describe().encode()) + b"]"
 
 
 def _printable(name: bytes) -> bytes:
-    """Return a name that cannot fake a line or move a terminal's cursor."""
-    text = name.decode(errors="replace")
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text).encode()
+    from chromafuse.log import printable
+
+    return printable(name.decode(errors="replace")).encode()

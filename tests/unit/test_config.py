@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from chromafuse import config
-from chromafuse.config import Settings, load
+from chromafuse.config import LOCK_ENDINGS, Settings, load
 from chromafuse.domain.errors import ConfigError
+from chromafuse.stores.chroma import GUARD_SUFFIX, LOCK_SUFFIX
 
 DOCS = {"collection": "docs"}
 
@@ -133,6 +134,10 @@ def test_xdg_directories_are_followed_where_absolute(
         ("groups", "admin, billing", ["admin", "billing"]),
         ("empty_groups", "authenticated", "authenticated"),
         ("cache_size", "64M", 64 << 20),
+        ("redis", "redis://h", "redis://h"),
+        ("redis_ttl", "60", 60),
+        ("warm", "off", "off"),
+        ("max_stale", "0.5", 0.5),
         ("deadline", "2.5", 2.5),
         ("allow_other", "true", True),
         ("log_level", "debug", "debug"),
@@ -301,3 +306,69 @@ def test_settings_cannot_be_changed() -> None:
     settings = load(DOCS)
     with pytest.raises(ValueError, match="frozen"):
         settings.deadline = 3.0
+
+
+# -- forms that are nearly right
+
+
+@pytest.mark.parametrize("name", ["cache_size", "deadline", "max_stale", "chunk_size", "redis_ttl"])
+def test_a_boolean_is_no_number(name: str, tmp_path: Path) -> None:
+    file = write(tmp_path / "one.toml", f"{name} = true\n")
+    assert refusal(DOCS, file) == f"{name} in {file} should be a number, not true or false"
+
+
+def test_a_size_of_thousands_of_digits_is_refused_clearly(tmp_path: Path) -> None:
+    largest = 2**63 - 1
+    for text in ("1" * 5_000, "9" * 19, "9000000000G"):
+        assert refusal({**DOCS, "cache_size": text}) == (
+            f"--cache-size should be less than or equal to {largest}"
+        )
+    assert load({**DOCS, "cache_size": str(largest)}).cache_size == largest
+    assert load({**DOCS, "cache_size": "0" * 5_000 + "7"}).cache_size == 7
+    file = write(tmp_path / "one.toml", f"cache_size = {'1' * 5_000}\n")
+    assert f"{file} is not TOML" in refusal(DOCS, file)
+    file = write(tmp_path / "deep.toml", f"exclude = {'[' * 50_000}\n")
+    assert f"{file} is nested too deeply" in refusal(DOCS, file)
+
+
+@pytest.mark.parametrize("name", ["include", "exclude", "groups"])
+def test_a_list_in_the_environment_may_be_json(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    variable = f"CHROMAFUSE_{name.upper()}"
+    monkeypatch.setenv(variable, '["*.mdx", "a,b"]')
+    assert getattr(load(DOCS), name) == ["*.mdx", "a,b"]
+    for text in ('["*.mdx"', '["a",]', '["a"],b', '["a", ' + "[" * 50_000):
+        monkeypatch.setenv(variable, text)
+        assert refusal(DOCS).startswith(f"{variable} begins like a JSON list and is none: ")
+    for text in ('["a", 1]', '["a", ""]'):
+        monkeypatch.setenv(variable, text)
+        assert refusal(DOCS).startswith(f"{variable} ")
+    monkeypatch.setenv(variable, "[ab].md,[c]")
+    assert getattr(load(DOCS), name) == ["[ab].md", "[c]"]
+
+
+def test_a_home_that_nobody_has_is_refused() -> None:
+    for name in ("chroma", "log_file"):
+        flag = "--" + name.replace("_", "-")
+        assert refusal({**DOCS, name: "~nouser/x"}).startswith(f"{flag} begins with ~nouser")
+    assert load({**DOCS, "chroma": "~/x"}).chroma == "~/x"
+
+
+def test_an_empty_log_file_is_refused() -> None:
+    assert refusal({**DOCS, "log_file": ""}) == "--log-file should not be empty"
+
+
+def test_a_user_without_a_home_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", nowhere)
+    assert "set HOME" in refusal(DOCS)
+
+
+@pytest.mark.parametrize("name", ["docs.switch", "docs.takeover"])
+def test_a_collection_named_like_a_lock_is_refused(name: str) -> None:
+    assert "name of a lock" in refusal({"collection": name})
+
+
+def test_the_endings_refused_are_those_of_the_locks() -> None:
+    assert set(LOCK_ENDINGS) == {LOCK_SUFFIX, GUARD_SUFFIX}
