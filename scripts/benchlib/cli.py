@@ -11,17 +11,19 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchlib import corpora, machine, report
+from benchlib import corpora, machine, peers, plot, report
 from benchlib.ingest_suite import INGEST
 from benchlib.lab import PROJECT, Lab
 from benchlib.model import BenchError, Results, judge
 from benchlib.mount_suite import MOUNT
+from benchlib.mounts import SUBJECTS
 from benchlib.rounds import Teller, measure
 from benchlib.signals import Interrupted, listen
 from benchlib.suites import Label, Setting, Suite
 from benchlib.targets import TARGETS
 
 SUITES = {suite.name: suite for suite in (INGEST, MOUNT)}
+SLOW = frozenset(kind.name for kind in SUBJECTS if kind.slow)
 MIN_ROUNDS = 5
 README = PROJECT / "README.md"
 
@@ -75,6 +77,16 @@ def _parser() -> argparse.ArgumentParser:
     add("--quick", action="store_true", help="one round, no warm-up: does it work at all")
     add("--json", type=Path, metavar="FILE", help="write everything, with every raw sample")
     add("--markdown", type=Path, metavar="FILE", help="write the tables as Markdown")
+    add("--plot", type=Path, metavar="FILE", help="draw cold and warm grep, as SVG")
+    add(
+        "--peer",
+        type=int,
+        nargs="?",
+        const=0,
+        metavar="N",
+        help=f"also mirage-ai {peers.VERSION}, in N of the rounds [all]; it is slow, and installed"
+        " from PyPI in the cache directory",
+    )
     add(
         "--readme",
         type=Path,
@@ -92,6 +104,7 @@ class _Plan:
     corpora: list[str]
     rounds: int
     quick: bool
+    peer: int | None
 
 
 def _plan(options: argparse.Namespace) -> _Plan:
@@ -102,8 +115,13 @@ def _plan(options: argparse.Namespace) -> _Plan:
         labels = [
             label
             for label in suite.labels
-            if not options.only
-            or any(name in f"{suite.name}/{label.group}/{label.subject}" for name in options.only)
+            if (options.peer is not None or label.subject not in SLOW)
+            and (
+                not options.only
+                or any(
+                    name in f"{suite.name}/{label.group}/{label.subject}" for name in options.only
+                )
+            )
         ]
         if labels:
             chosen.append((suite, labels))
@@ -116,10 +134,10 @@ def _plan(options: argparse.Namespace) -> _Plan:
         if options.quick and options.readme.resolve() == README:
             raise BenchError("a quick look is not for README.md")
         report.check_readme(options.readme)
-    for path in (options.json, options.markdown):
+    for path in (options.json, options.markdown, options.plot):
         if path is not None and not path.absolute().parent.is_dir():
             raise BenchError(f"there is no directory {path.parent}")
-    return _Plan(chosen, options.corpus or ["ai"], rounds, options.quick)
+    return _Plan(chosen, options.corpus or ["ai"], rounds, options.quick, options.peer)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -146,6 +164,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.json.write_text(report.as_json(found), encoding="utf-8")
     if options.markdown:
         options.markdown.write_text(report.as_markdown(found, compact=False), encoding="utf-8")
+    if options.plot:
+        drawn = plot.grep_plot(found)
+        if drawn is None:
+            teller.line("there is no grep to plot")
+        else:
+            options.plot.write_text(drawn, encoding="utf-8")
     if found.results.problems:
         return 1
     if options.readme:
@@ -159,6 +183,9 @@ def _run(plan: _Plan, arguments: Sequence[str], teller: Teller) -> report.Report
     if os.getloadavg()[0] > len(os.sched_getaffinity(0)) / 2:
         teller.line("this machine is busy with other things: expect a wide spread")
     results = Results()
+    if plan.peer is not None:
+        teller.say(f"installing mirage-ai {peers.VERSION} unless it is there")
+        peers.install()
     with Lab() as lab:
         for name in plan.corpora:
             corpus = corpora.load(name, lab)
@@ -199,7 +226,10 @@ def _measure(
 ) -> None:
     with ExitStack() as stack:
         try:
-            trials = suite.prepare(Setting(lab, corpus, stack, results, teller), labels)
+            trials = suite.prepare(
+                Setting(lab, corpus, stack, results, teller, peer_rounds=plan.peer or plan.rounds),
+                labels,
+            )
         except BenchError as error:
             results.problems.append(f"{suite.name} {corpus.name} cannot be prepared: {error}")
             return

@@ -50,6 +50,12 @@ class Corpus:
         return ordered[len(ordered) // 2][0]
 
 
+def cache_directory() -> Path:
+    """Return where what is made once is kept, over runs; it may not be there yet."""
+    given = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(given) if given.startswith("/") else Path.home() / ".cache") / "chromafuse-bench"
+
+
 def load(name: str, lab: Lab) -> Corpus:
     """Return the corpus ``name``, or the one in the directory ``name``. Raises ``BenchError``."""
     recipe = NAMED.get(name)
@@ -68,8 +74,7 @@ def load(name: str, lab: Lab) -> Corpus:
 
 def _cached(name: str, source: Path, copies: int) -> Path:
     """Return the copy in the cache directory, made if it is not there or out of date."""
-    given = os.environ.get("XDG_CACHE_HOME", "")
-    cache = (Path(given) if given.startswith("/") else Path.home() / ".cache") / "chromafuse-bench"
+    cache = cache_directory()
     place = cache / f"{name}-{_fingerprint(source)}"
     if not place.is_dir():
         cache.mkdir(parents=True, exist_ok=True)

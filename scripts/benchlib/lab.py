@@ -94,7 +94,12 @@ class Lab:
     # Processes
 
     def run(
-        self, command: Sequence[str], *, cwd: Path | None = None, codes: Sequence[int] = (0,)
+        self,
+        command: Sequence[str],
+        *,
+        cwd: Path | None = None,
+        codes: Sequence[int] = (0,),
+        deadline: float = DEADLINE,
     ) -> Ran:
         """Run ``command`` to its end and time it. Raises ``BenchError`` unless it is in order.
 
@@ -102,14 +107,19 @@ class Lab:
         pipe would time its reader too.
         """
         with _memory_file() as output, _memory_file() as errors:
-            ran = self._timed(command, cwd or self.root, output, errors)
+            ran = self._timed(command, cwd or self.root, output, errors, deadline)
         if ran.code not in codes:
             last = ran.errors.decode(errors="replace").strip().rpartition("\n")[2]
             raise BenchError(f"`{_words(command)}` ended with {ran.code}: {last[:300]}")
         return ran
 
     def _timed(
-        self, command: Sequence[str], cwd: Path, output: IO[bytes], errors: IO[bytes]
+        self,
+        command: Sequence[str],
+        cwd: Path,
+        output: IO[bytes],
+        errors: IO[bytes],
+        deadline: float,
     ) -> Ran:
         process: subprocess.Popen[bytes] | None = None
         begun = time.perf_counter()
@@ -123,10 +133,10 @@ class Lab:
                 stderr=errors,
                 start_new_session=True,
             )
-            ended = _wait(process.pid, DEADLINE)
+            ended = _wait(process.pid, deadline)
             seconds = time.perf_counter() - begun
             if not ended:
-                raise BenchError(f"`{_words(command)}` took over {DEADLINE:.0f} s")
+                raise BenchError(f"`{_words(command)}` took over {deadline:.0f} s")
         except BaseException:
             if process is not None:
                 _end(process)

@@ -12,13 +12,14 @@ import subprocess
 from importlib import metadata
 from pathlib import Path
 
-PACKAGES = ("chromafuse", "chromadb", "pyfuse3", "trio", "httpx")
+PACKAGES = ("chromafuse", "chromadb", "pyfuse3", "trio", "httpx", "redis")
 PROGRAMS = {
     "libfuse": ("fusermount3", "--version"),
     "squashfuse": ("squashfuse_ll", "--help"),
     "coreutils": ("ls", "--version"),
     "findutils": ("find", "--version"),
     "grep": ("grep", "--version"),
+    "redis-server": ("redis-server", "--version"),
     "ripgrep": ("rg", "--version"),
 }
 

@@ -33,6 +33,8 @@ class Trial:
     group: str
     subject: str
     run: Callable[[], Sequence[Reading]]
+    rounds: int | None = None
+    """It takes part in this many rounds, and not in the warm-up; None: in all of it."""
 
 
 class Key(NamedTuple):
@@ -151,6 +153,8 @@ class Verdict:
     limit: float
     ratios: list[float]
     met: bool
+    requests: float | None = None
+    """The median of Chroma requests of what is judged, if they are counted."""
 
 
 def judge(target: Target, corpus: str, results: Results) -> Verdict | None:
@@ -175,7 +179,11 @@ def judge(target: Target, corpus: str, results: Results) -> Verdict | None:
     limits = [target.factor * total + target.plus for total in sums]
     values = [what[number] for number in rounds]
     excess = statistics.median(value - limit for value, limit in zip(values, limits, strict=True))
+    counted = results.figures.get(
+        Key(target.suite, corpus, target.what.group, target.what.subject, "requests")
+    )
     return Verdict(
+        requests=counted.median if counted else None,
         target=target,
         corpus=corpus,
         unit=figures[0].unit,

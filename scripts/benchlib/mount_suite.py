@@ -10,19 +10,34 @@ from functools import partial
 from benchlib.corpora import Corpus
 from benchlib.lab import Lab
 from benchlib.model import BenchError, Reading, Trial
-from benchlib.mounts import SUBJECTS, Subject
+from benchlib.mounts import SUBJECTS, ChromafuseServer, Subject, database, slug_of
+from benchlib.services import BACKENDS, work
 from benchlib.suites import Label, Setting, Suite
 
 ABOUT = """\
 Every trial has a mount of its own: a new daemon, an empty cache directory. A task's command runs
-twice on it, `first` and `second`; the plain directory is only told warm. `mount` is from the start
-of the mount command to the end of the first `ls`. Commands run at the root of the tree (`.`).
-`requests` are the Chroma requests for page contents during the two runs; `memory` is the most the
+twice on it: `first` begins when the mount command has returned, while our mount still warms up in
+the background, `second` when it is done with that; the plain directory is only told warm. `mount`
+is from the start of the mount command to the end of the first `ls`. Commands run at the root of
+the tree (`.`).
+`requests` are the Chroma requests for page contents since the mount, a warm-up's too, and
+`requests, second` those during the second run; `memory` is the most the
 daemon had resident. The answers of every subject are compared with the plain directory's: another
 answer is a failure, not a figure. Nothing is dropped from the system's caches: the squashfs image
-and the database's files are in the kernel's page cache for all."""
+and the database's files are in the kernel's page cache for all.
+  --warm off            fetches nothing but what is read: its requests are the command's alone
+  filled Redis          filled by an earlier mount; nothing else is cached
+  20 ms                 a relay on loopback lets every request to Chroma wait for so long
+  tree on disk          the cache directory is that of an earlier mount
+  14,080 slugs on disk  the same with as many pages as MDN has, of one line each
+  bare client           a chromadb client in a new process, its imports and opening not timed:
+                        `bulk read` of all chunks, and `get` of the page that `cat` reads
+  mirage-ai             only with --peer, on a copy of the chunks in its own form"""
 
 PATTERN = "streamText"
+EIGHT_SUBJECT = ChromafuseServer.name
+BARE = {f"bare client ({backend})": backend for backend in BACKENDS}
+BARE_TASKS = {"cat": "get", "grep -rl": "bulk"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +48,11 @@ class Task:
     command: Callable[[Corpus], Sequence[str]] | None = None
     essence: Callable[[bytes], object] = lambda output: sorted(output.split(b"\n"))
     codes: tuple[int, ...] = (0,)
+    subjects: frozenset[str] | None = None
+    """Names of the subjects that do it; None: all."""
 
+
+EIGHT = f"for i in 1 2 3 4 5 6 7 8; do rg -l {PATTERN} . & done; wait"
 
 TASKS = (
     Task("mount"),
@@ -43,11 +62,16 @@ TASKS = (
     Task("cat", lambda corpus: ("cat", corpus.middle_page), bytes),
     Task("grep -rl", lambda _: ("grep", "-rl", PATTERN, "."), codes=(0, 1)),
     Task("rg -l", lambda _: ("rg", "-l", PATTERN, "."), codes=(0, 1)),
+    Task("rg -j8 -l", lambda _: ("rg", "-j8", "-l", PATTERN, "."), codes=(0, 1)),
+    # Eight writers share the output and may part its lines anywhere.
+    Task("8 x rg -l", lambda _: ("sh", "-c", EIGHT), len, subjects=frozenset({EIGHT_SUBJECT})),
 )
 
 
 def _prepare(setting: Setting, wanted: Sequence[Label]) -> list[Trial]:
     subjects = _prepared_subjects(setting, {label.subject for label in wanted})
+    for subject in {label.subject for label in wanted} & BARE.keys():
+        database(setting, BARE[subject])
     answers = {}
     for task in TASKS:
         if task.command and any(label.group == task.name for label in wanted):
@@ -58,11 +82,17 @@ def _prepare(setting: Setting, wanted: Sequence[Label]) -> list[Trial]:
             ran = setting.lab.run(command, cwd=setting.corpus.tree, codes=task.codes)
             answers[task.name] = task.essence(ran.output)
     tasks = {task.name: task for task in TASKS if task.command is None or task.name in answers}
-    return [
+    bare = [
+        Trial(label.group, label.subject, partial(_bare, setting, label))
+        for label in wanted
+        if label.subject in BARE
+    ]
+    return bare + [
         Trial(
             label.group,
             label.subject,
-            partial(
+            rounds=setting.peer_rounds if subjects[label.subject].slow else None,
+            run=partial(
                 _run,
                 setting.lab,
                 setting.corpus,
@@ -101,23 +131,48 @@ def _run(lab: Lab, corpus: Corpus, subject: Subject, task: Task, answer: object)
             return [Reading("first ls", "s", tree.first_ls)] if tree.first_ls else []
         command = task.command(corpus)
         readings = []
-        for phase in ("first", "second"):
+        for phase in subject.phases:
+            before = None
+            if phase == "second":
+                tree.settle()
+                before = tree.requests()
             ran = lab.run(command, cwd=tree.root, codes=task.codes)
             if task.essence(ran.output) != answer:
                 raise BenchError(f"{phase} `{' '.join(command)}` answers something else")
             if subject.has_first or phase == "second":
                 readings.append(Reading(phase, "s", ran.seconds))
+            if before is not None and (after := tree.requests()) is not None:
+                readings.append(Reading("requests, second", "requests", after - before))
         return readings + tree.counters()
+
+
+def _bare(setting: Setting, label: Label) -> list[Reading]:
+    target = database(setting, BARE[label.subject])
+    if BARE_TASKS[label.group] == "get":
+        done = work(setting.lab, "get", target, slug_of(setting.corpus.middle_page))
+        if not done.told["records"]:
+            raise BenchError(f"no chunks of {setting.corpus.middle_page}")
+        return [Reading("get", "s", done.told["seconds"])]
+    done = work(setting.lab, "bulk", target, "-")
+    if done.told["records"] < setting.results.corpora[setting.corpus.name].chunks:
+        raise BenchError("not all chunks were read")
+    return [Reading("bulk read", "s", done.told["seconds"])]
+
+
+def _does(kind: type[Subject], task: Task) -> bool:
+    if kind.tasks is not None and task.name not in kind.tasks:
+        return False
+    if task.subjects is not None and kind.name not in task.subjects:
+        return False
+    return task.command is not None or kind.name != "local"
 
 
 MOUNT = Suite(
     name="mount",
     about=ABOUT,
     labels=[
-        Label(task.name, kind.name)
-        for task in TASKS
-        for kind in SUBJECTS
-        if task.command or kind.name != "local"
+        *(Label(task.name, kind.name) for task in TASKS for kind in SUBJECTS if _does(kind, task)),
+        *(Label(task, subject) for task in BARE_TASKS for subject in BARE),
     ],
     prepare=_prepare,
 )

@@ -61,6 +61,18 @@ class _Grid:
     rows: Sequence[tuple[str, Sequence[Figure | None]]]
 
 
+COLUMNS = 6
+"""Subjects side by side."""
+
+
+def _blocks(whole: _Grid) -> Iterator[_Grid]:
+    """Yield ``whole`` in parts that are not too wide to read, without empty rows."""
+    for start in range(0, len(whole.subjects), COLUMNS):
+        part = slice(start, start + COLUMNS)
+        rows = [(name, cells[part]) for name, cells in whole.rows if any(cells[part])]
+        yield _Grid(whole.title, whole.subjects[part], rows)
+
+
 def _grids(report: Report) -> Iterator[_Grid]:
     for suite in report.suites:
         for corpus in report.results.corpora.values():
@@ -94,7 +106,7 @@ def _grids(report: Report) -> Iterator[_Grid]:
                     f"{suite.name} · {corpus.name}: {corpus.pages:,} pages,"
                     f" {corpus.bytes / 1e6:.1f} MB, {corpus.chunks:,} chunks"
                 )
-                yield _Grid(title, subjects, rows)
+                yield from _blocks(_Grid(title, subjects, rows))
 
 
 def _row_name(name: str, cells: Sequence[Figure | None]) -> str:
@@ -117,12 +129,12 @@ def print_report(report: Report) -> None:
         console.print(line, markup=False)
     if report.verdicts:
         table = Table(title="targets", title_justify="left", box=box.SIMPLE_HEAD)
-        for column in ("", "measured", "target", ""):
+        for column in ("", "measured", "ratio", "target", "requests", ""):
             table.add_column(column)
         for verdict in report.verdicts:
-            name, measured, target = _verdict_cells(verdict)
             style = "green" if verdict.met else "red"
-            table.add_row(name, measured, target, "met" if verdict.met else "MISSED", style=style)
+            told = "met" if verdict.met else "MISSED"
+            table.add_row(*_verdict_cells(verdict), told, style=style)
         console.print(table)
     for text in report.results.left_out:
         console.print(f"left out: {text}", markup=False)
@@ -156,21 +168,23 @@ def _facts(report: Report) -> Iterator[str]:
     )
 
 
-def _verdict_cells(verdict: Verdict) -> tuple[str, str, str]:
+def _verdict_cells(verdict: Verdict) -> tuple[str, str, str, str, str]:
+    """Return what is told of a verdict: of what, measured, ratio, bound, requests."""
     what = verdict.target.what
     name = f"{verdict.corpus} · {what.group}, {what.measure}: {what.subject}"
-    if verdict.ratios and not verdict.target.plus:
-        measured = f"{statistics.median(verdict.ratios):.2f} x"
-        if len(verdict.ratios) > 1:
-            measured += f" ({_spread(verdict.ratios, lambda ratio: f'{ratio:.2f}')})"
-        return name, measured, verdict.target.text
     unit = verdict.unit
+    ratio = ""
+    if verdict.ratios:
+        ratio = f"{statistics.median(verdict.ratios):.2f} x"
+        if len(verdict.ratios) > 1:
+            ratio += f" ({_spread(verdict.ratios, lambda one: f'{one:.2f}')})"
     text = (
         f"{verdict.target.text}: {show(verdict.limit, unit)}"
         if verdict.target.of
         else (f"{verdict.target.sense} {show(verdict.limit, unit)}")
     )
-    return name, show(verdict.median, unit), text
+    requests = "" if verdict.requests is None else show(verdict.requests, "requests")
+    return name, show(verdict.median, unit), ratio, text, requests
 
 
 def as_json(report: Report) -> str:
@@ -197,6 +211,7 @@ def as_json(report: Report) -> str:
             "limit": verdict.limit,
             "ratio": statistics.median(verdict.ratios) if verdict.ratios else None,
             "ratios": verdict.ratios,
+            "requests": verdict.requests,
             "met": verdict.met,
         }
         for verdict in report.verdicts
@@ -234,7 +249,7 @@ def as_markdown(report: Report, *, compact: bool) -> str:
             lines.append(f"| {_row_name(name, cells)} | {' | '.join(texts)} |")
         blocks.append("\n".join(lines))
     if report.verdicts:
-        lines = ["| target | measured | bound | |", "|---|---|---|---|"]
+        lines = ["| target | measured | ratio | bound | requests | |", "|---|---|---|---|---|---|"]
         for verdict in report.verdicts:
             row = " | ".join(_verdict_cells(verdict))
             lines.append(f"| {row} | {'met' if verdict.met else '**missed**'} |")

@@ -65,6 +65,8 @@ def measure(
             for position, trial in enumerate(in_turn(members, number)):
                 done += 1
                 label = f"{suite} {corpus} · {trial.group} · {trial.subject}"
+                if trial.rounds is not None and not 0 < number <= trial.rounds:
+                    continue
                 if failures[trial.group, trial.subject] >= MAX_FAILURES:
                     continue
                 teller.say(f"[{done}/{total}] {which} · {label}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from benchlib.model import BenchError, CorpusFacts
 COLLECTION = "bench"
 START_SECONDS = 60.0
 WORKER = Path(__file__).with_name("worker.py")
+PROXY = Path(__file__).with_name("proxy.py")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,7 @@ class Work:
     ran: Ran
 
 
-def work(lab: Lab, task: str, target: str, path: Path) -> Work:
+def work(lab: Lab, task: str, target: str, path: Path | str) -> Work:
     """Run one task of ``worker`` on the collection of ``target``."""
     ran = lab.run([sys.executable, str(WORKER), task, target, COLLECTION, str(path)])
     return Work(json.loads(ran.output), ran)
@@ -60,18 +62,45 @@ def chroma_run(lab: Lab) -> Iterator[str]:
     port = _free_port()
     command = [str(COMMANDS / "chroma"), "run", "--host", "127.0.0.1", "--port", str(port)]
     with lab.service([*command, "--path", str(place / "chroma")], place / "log") as process:
-        end = time.monotonic() + START_SECONDS
-        while not _answers(port):
-            if process.poll() is not None or time.monotonic() > end:
-                log = (place / "log").read_text(errors="replace").strip().split("\n")[-1]
-                raise BenchError(f"`chroma run` does not start: {log[:300]}")
-            time.sleep(0.02)
+        _wait_until(lambda: _answers(port), process, place / "log", "`chroma run`")
         yield f"http://127.0.0.1:{port}"
 
 
 Backend = Callable[[Lab], AbstractContextManager[str]]
 BACKENDS: dict[str, Backend] = {"embedded": embedded, "chroma run": chroma_run}
 """Each yields what ``--chroma`` takes; the database is empty."""
+
+
+@contextmanager
+def delayed(lab: Lab, target: str, milliseconds: int) -> Iterator[str]:
+    """Yield a URL where every request to the server ``target`` takes so much longer."""
+    port, log = _free_port(), lab.new_directory("proxy") / "log"
+    command = [sys.executable, str(PROXY), str(port), target.rpartition(":")[2], str(milliseconds)]
+    with lab.service(command, log) as process:
+        _wait_until(lambda: _answers(port), process, log, "the proxy")
+        yield f"http://127.0.0.1:{port}"
+
+
+@contextmanager
+def redis_server(lab: Lab) -> Iterator[str]:
+    """Yield the URL of a new, empty ``redis-server`` on a socket of its own."""
+    place = lab.new_directory("redis")
+    path, log = place / "socket", place / "log"
+    command = ["redis-server", "--port", "0", "--unixsocket", str(path), "--dir", str(place)]
+    with lab.service([*command, "--save", "", "--appendonly", "no"], log) as process:
+        _wait_until(path.exists, process, log, "`redis-server`")
+        yield f"unix://{path}"
+
+
+def _wait_until(
+    ready: Callable[[], bool], process: subprocess.Popen[bytes], log: Path, name: str
+) -> None:
+    end = time.monotonic() + START_SECONDS
+    while not ready():
+        if process.poll() is not None or time.monotonic() > end:
+            last = log.read_text(errors="replace").strip().split("\n")[-1]
+            raise BenchError(f"{name} does not start: {last[:300]}")
+        time.sleep(0.02)
 
 
 def _free_port() -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from benchlib.corpora import Corpus
@@ -29,6 +29,10 @@ class Setting:
     stack: ExitStack
     results: Results
     teller: Teller
+    shared: dict[str, str] = field(default_factory=dict)
+    """What subjects share, by its name: a database with the corpus in it, say."""
+    peer_rounds: int | None = None
+    """How many of the rounds the slow peer takes part in; None: in all."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,10 @@ preparing are never in the seconds that are told, neither for us nor for the bar
 ``ingest``  PATH, a tree, through ``chromafuse.ingest``
 ``dump``    all records of a collection into PATH
 ``bare``    the records in PATH through a chromadb client
+``bulk``    read all chunks, as fast as a chromadb client can, in calls of ``PAGE`` records
+``get``     read the chunks of the page whose slug is PATH
+``shape``   what was dumped into PATH, as other tools store a tree: chunks without their version
+            that are lines joined by a line break, slugs with an ending, the tree as plain JSON
 """
 
 from __future__ import annotations
@@ -105,10 +109,74 @@ def bare(target: str, collection: str, path: str) -> Mapping[str, object]:
     return {"seconds": seconds, "cpu": cpu, "records": count}
 
 
+def bulk(target: str, collection: str, path: str) -> Mapping[str, object]:
+    del path
+    found = _client(target).get_collection(collection, embedding_function=None)
+    begun = time.perf_counter()
+    count = 0
+    while True:
+        answer = found.get(limit=PAGE, offset=count, include=["documents", "metadatas"])
+        count += len(answer["ids"])
+        if len(answer["ids"]) < PAGE:
+            break
+    return {"seconds": time.perf_counter() - begun, "records": count}
+
+
+def get(target: str, collection: str, path: str) -> Mapping[str, object]:
+    found = _client(target).get_collection(collection, embedding_function=None)
+    begun = time.perf_counter()
+    answer = found.get(where={"page": path}, include=["documents", "metadatas"])
+    return {"seconds": time.perf_counter() - begun, "records": len(answer["ids"])}
+
+
+def shape(target: str, collection: str, path: str) -> Mapping[str, object]:
+    given = json.loads(Path(path).read_text())
+    names: dict[str, str] = given["names"]
+    dumped = given["records"]
+    chunks = [
+        (key, text, about, vector)
+        for key, text, about, vector in zip(
+            dumped["ids"],
+            dumped["documents"],
+            dumped["metadatas"],
+            dumped["embeddings"],
+            strict=True,
+        )
+        if about.get("page") in names and "chunk_index" in about
+    ]
+    last: dict[str, int] = {}
+    for _, _, about, _ in chunks:
+        last[about["page"]] = max(last.get(about["page"], 0), about["chunk_index"])
+    created = _client(target).create_collection(collection, embedding_function=None)
+    for start in range(0, len(chunks), BARE_BATCH):
+        part = chunks[start : start + BARE_BATCH]
+        created.add(
+            ids=[key for key, _, _, _ in part],
+            documents=[
+                text if about["chunk_index"] == last[about["page"]] else text.removesuffix("\n")
+                for _, text, about, _ in part
+            ],
+            metadatas=[
+                {"page": names[about["page"]], "chunk_index": about["chunk_index"]}
+                for _, _, about, _ in part
+            ],
+            embeddings=[vector for _, _, _, vector in part],
+        )
+    created.add(
+        ids=["__path_tree__"],
+        documents=[json.dumps({names[slug]: {} for slug in last})],
+        embeddings=[chunks[0][3]],
+    )
+    return {"records": len(chunks)}
+
+
 TASKS: Mapping[str, Callable[[str, str, str], Mapping[str, object]]] = {
     "ingest": ingest,
     "dump": dump,
     "bare": bare,
+    "bulk": bulk,
+    "get": get,
+    "shape": shape,
 }
 
 if __name__ == "__main__":

@@ -76,6 +76,10 @@ def test_quick_run_tells_everything(tree: Path, temporary: Path, tmp_path: Path)
         tmp_path / "bench.md",
         "--readme",
         readme,
+        "--plot",
+        tmp_path / "bench.svg",
+        "--only",
+        "mount/grep -rl/local",
         temporary=temporary,
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -108,7 +112,21 @@ def test_quick_run_tells_everything(tree: Path, temporary: Path, tmp_path: Path)
     assert ("mount", "cat", "local", "second") in measured
     assert ("mount", "cat", "local", "first") not in measured
     assert ("ingest", "embedded", "bare client", "records/s") in measured
-    assert not any(group in ("grep -rl", "chroma run") for _, group, _, _ in measured)
+    assert ("mount", "cat", "bare client (chroma run)", "get") in measured
+    assert ("mount", "cat", "ours (chroma run + filled Redis)", "first") in measured
+    assert not any(group == "chroma run" for _, group, _, _ in measured)
+    assert not any(subject.startswith("mirage") for _, _, subject, _ in measured)
+    [again] = [
+        figure
+        for figure in found["figures"]
+        if (figure["group"], figure["subject"]) == ("cat", "ours (chroma run)")
+        and figure["measure"] == "requests, second"
+    ]
+    assert again["max"] == 0
+    drawn = (tmp_path / "bench.svg").read_text()
+    assert drawn.startswith("<svg ")
+    assert drawn.endswith("</svg>\n")
+    assert ">local</text>" in drawn
     targets = {(t["group"], t["measure"], t["subject"]): t for t in found["targets"]}
     speed = targets["embedded", "records/s", "library"]
     assert speed["met"] == (speed["ratio"] >= 0.8)
@@ -118,7 +136,7 @@ def test_quick_run_tells_everything(tree: Path, temporary: Path, tmp_path: Path)
     assert told.endswith("<!-- bench:end -->\nafter\n")
     assert "old" not in told
     assert "| cat, second |" in told
-    assert "requests |" not in told
+    assert "| cat, requests |" not in told
     assert "| cat, requests |" in (tmp_path / "bench.md").read_text()
 
 
