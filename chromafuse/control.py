@@ -13,6 +13,7 @@ import socket
 import stat
 import struct
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -132,12 +133,16 @@ async def listen(
     server = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     await server.bind(str(path))
     path.chmod(0o600)
+    own = path.stat().st_ino
     server.listen(16)
     try:
         task_status.started()
         await trio.serve_listeners(partial(_answer, handlers), [trio.SocketListener(server)])
     finally:
-        path.unlink(missing_ok=True)
+        with suppress(OSError):
+            # A later mount at the same place may have its own socket there.
+            if path.stat().st_ino == own:
+                path.unlink()
 
 
 async def _answer(handlers: Mapping[str, Handler], stream: trio.SocketStream) -> None:

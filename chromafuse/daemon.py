@@ -8,6 +8,7 @@ nobody takes an empty directory for the site; the next ``mount`` removes it.
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -21,7 +22,7 @@ from typing import Protocol, TypeVar
 import trio
 
 from chromafuse import __version__, control
-from chromafuse.config import Settings
+from chromafuse.config import Settings, cache_directory
 from chromafuse.domain.access import (
     ANONYMOUS,
     AUTHENTICATED,
@@ -30,20 +31,23 @@ from chromafuse.domain.access import (
 )
 from chromafuse.domain.errors import ChromafuseError, MountError, StoreUnavailable
 from chromafuse.domain.tree import PathTree, prune
-from chromafuse.fs import session
+from chromafuse.fs import mounts, session
 from chromafuse.fs.attributes import Owner
 from chromafuse.fs.namespace import ROOT, InodeTable, Namespace
 from chromafuse.fs.operations import Operations, serve
+from chromafuse.ports import PageCache
 from chromafuse.reader import Reader
+from chromafuse.snapshot import SnapshotFile, load_current
 from chromafuse.stores.chroma import ChromaCollection, open_collection
-from chromafuse.stores.memory import MemoryCache
-from chromafuse.treestore import load_tree, measure, needs_measuring
+from chromafuse.stores.memory import ENTRY_OVERHEAD, MemoryCache
+from chromafuse.treestore import decode_text, measure, needs_measuring
 
 log = logging.getLogger(__name__)
 
 MEASURING_DEADLINE = 600.0
 """Seconds that reading a whole collection of another writer may take."""
 STAT_DEADLINE = 30.0
+WARM_DELAY = 0.5
 
 
 T = TypeVar("T")
@@ -78,6 +82,7 @@ class _Daemon:
         self._listener = listener
         self._started_ns = time.time_ns()
         self._rejected: Mapping[str, int] = {}
+        self._stale_since: float | None = None
         self._stopping = False
         self._ready = False
         self.failure: ChromafuseError | None = None
@@ -114,20 +119,40 @@ class _Daemon:
             settings.collection,
             create=False,
             timeout=settings.deadline,
+            lazy=True,
         )
         return await self._in_thread(opening, settings.deadline)
 
     async def _load(self, store: ChromaCollection) -> PathTree:
         """Return the tree as the identity sees it, every size known."""
         settings = self._settings
+        file = SnapshotFile(cache_directory(), settings.chroma, settings.collection)
+        loading = partial(load_current, store, file, settings.max_stale)
+        current = await self._in_thread(loading, 2 * settings.deadline)
+        if current.stale_since is not None:
+            self._stale_since = current.stale_since
+            age = time.time() - current.stale_since
+            text = f"Chroma cannot be reached: showing the tree as of {age:.0f} s ago"
+            log.warning("%s", text)
+            self._listener.note(text)
         empty = AUTHENTICATED if settings.empty_groups == "authenticated" else HIDDEN
-        loading = partial(load_tree, store, default_mtime_ns=self._started_ns, empty_groups=empty)
-        stored = await self._in_thread(loading, settings.deadline)
-        self._rejected = stored.rejections()
+        stored = await self._in_thread(
+            partial(
+                decode_text,
+                current.text,
+                default_mtime_ns=self._started_ns,
+                empty_groups=empty,
+            ),
+            settings.deadline,
+        )
+        self._rejected = stored.rejections(of_names=True)
         for reason, count in self._rejected.items():
             log.info("rejected=%d reason=%r", count, reason)
         groups = settings.groups
         tree = prune(stored, ANONYMOUS if groups is None else operator_identity(groups))
+        # Places that pages of this view contend for; the others' are nobody's business.
+        clashes = tree.rejections()
+        self._rejected = {**self._rejected, **clashes}
         if needs_measuring(tree):
             self._listener.note("the tree tells no sizes: reading all pages once")
             tree = await self._in_thread(partial(measure, store, tree), MEASURING_DEADLINE)
@@ -148,26 +173,53 @@ class _Daemon:
 
     async def _serve(self, store: ChromaCollection, tree: PathTree) -> None:
         settings = self._settings
-        reader = Reader(
-            store, settings.collection, MemoryCache(settings.cache_size), settings.deadline
-        )
+        cache = MemoryCache(settings.cache_size)
+        shared = self._open_redis()
+        reader = Reader(store, settings.collection, cache, settings.deadline, shared)
+        reader.follow(tree.pages)
         namespace = Namespace(tree, InodeTable(), Owner(os.geteuid(), os.getegid()))
         operations = Operations(namespace, reader)
+        # What is built by now lives as long as the mount: no collection has to walk it again.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(50_000, 20, 100)
         path = control.socket_path(self._mount_point)
         session.attach(
             operations, self._mount_point, settings.collection, allow_other=settings.allow_other
         )
+        mounted = mounts.top_mount(self._mount_point)
+        device = mounted.device if mounted else None
         try:
             await self._run_parts(reader, operations, store.description, path)
         except BaseException:
             if self._stopping or not self._ready:
-                session.detach()
+                session.detach(self._mount_point, device)
             else:
                 session.abandon()
             raise
-        session.detach()
+        session.detach(self._mount_point, device)
         if self.failure is not None:
             raise self.failure
+
+    def _open_redis(self) -> PageCache | None:
+        settings = self._settings
+        if settings.redis is None:
+            return None
+        from chromafuse.stores.redis import RedisCache
+
+        return RedisCache(settings.redis, settings.redis_ttl)
+
+    def _warms_up(self, tree: PathTree) -> bool:
+        """Return whether to fetch everything in the background."""
+        warm, room = self._settings.warm, self._settings.cache_size
+        needed = tree.total_bytes + len(tree.pages) * ENTRY_OVERHEAD
+        return warm == "all" or (warm == "auto" and needed <= room)
+
+    async def _warm_up(self, reader: Reader) -> None:
+        """Begin the warm-up with the first walk or a moment later: a first read goes before."""
+        reader.plan_warm_up()
+        await trio.sleep(WARM_DELAY)
+        reader.warm_up()
 
     async def _run_parts(
         self, reader: Reader, operations: Operations, description: str, path: Path
@@ -188,7 +240,10 @@ class _Daemon:
                 pages = len(operations.namespace.tree.pages)
                 log.info("mounted at=%s pages=%d from=%r", self._mount_point, pages, description)
                 self._ready = True
+                mounts.release_claim()
                 self._listener.ready(f"{pages} pages from {description}")
+                if self._warms_up(operations.namespace.tree):
+                    nursery.start_soon(self._warm_up, reader)
             else:
                 self.failure = MountError(f"the mount at {self._mount_point} does not answer")
                 nursery.cancel_scope.cancel()
@@ -228,6 +283,13 @@ class _Daemon:
                 "max_bytes": reader.cache.max_bytes,
             },
             "reads": asdict(reader.counters),
+            "warm_up": {
+                "state": reader.warmth.state,
+                "pages": reader.warmth.pages,
+                "of": reader.warmth.total,
+            },
+            "redis": reader.shared_status(),
+            "stale_since": self._stale_since,
             "chroma": {"ok": reader.failing is None, "error": reader.failing},
             "log_file": str(settings.log_file) if settings.log_file else None,
         }

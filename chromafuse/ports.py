@@ -9,12 +9,33 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from chromafuse.domain.page import Metadata, Record
+from chromafuse.domain.page import Metadata, Record, Slug, Version
 
 Where = Mapping[str, object]
 """A metadata filter in Chroma's form."""
+
+
+class PageKey(NamedTuple):
+    """What page bytes are cached under: a version never changes, so an entry is never stale."""
+
+    collection: str
+    slug: Slug
+    version: Version | str
+
+
+class PageCache(Protocol):
+    """Page bytes shared by several daemons. Never raises: at worst it has nothing."""
+
+    def get_many(self, sizes: Mapping[PageKey, int]) -> dict[PageKey, bytes]:
+        """Return the pages that are cached and right; ``sizes`` are theirs in bytes."""
+
+    def put_many(self, pages: Sequence[tuple[PageKey, bytes]]) -> None:
+        """Keep pages, if possible."""
+
+    def status(self) -> Mapping[str, object]:
+        """Return how it is doing, for a person."""
 
 
 @dataclass(frozen=True, slots=True)

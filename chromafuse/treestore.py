@@ -87,13 +87,19 @@ def head_version(reader: ChunkReader) -> TreeVersion | None:
     return None if metadata is None else parse_head(metadata).version
 
 
-def load_tree(
-    reader: ChunkReader, *, default_mtime_ns: int, empty_groups: AccessRule = HIDDEN
-) -> PathTree:
-    """Return the stored tree; pages of another writer's tree are not measured yet.
+class TreeText(NamedTuple):
+    """A stored tree before it is decoded. ``is_ours`` is false for one of another writer."""
 
-    ``default_mtime_ns`` is the time of pages whose entry tells none. Raises ``TreeMissing``,
-    ``TreeError``, ``StoreError``.
+    version: TreeVersion
+    document: str
+    switched_ns: int | None
+    is_ours: bool
+
+
+def fetch_text(reader: ChunkReader) -> TreeText:
+    """Return the stored tree's text, all parts joined.
+
+    Raises ``TreeMissing``, ``TreeError``, ``StoreError``.
     """
     for _ in range(_TRIES):
         found = reader.get([TREE_ID])
@@ -109,15 +115,35 @@ def load_tree(
         version = head.version or text_version(first)
         rest = _rest(reader, part_ids(head.owner or version, head.parts)[1:])
         if rest is not None:
-            return decode_tree(
-                first + rest,
-                version,
-                default_mtime_ns=head.switched_ns or default_mtime_ns,
-                empty_groups=empty_groups,
-            )
+            return TreeText(version, first + rest, head.switched_ns, head.version is not None)
     raise TreeError(
         f"parts of the path tree are missing in {reader.description}",
         remedy="run `chromafuse ingest` again",
+    )
+
+
+def decode_text(
+    text: TreeText, *, default_mtime_ns: int, empty_groups: AccessRule = HIDDEN
+) -> PathTree:
+    """Return the tree that ``text`` holds; pages of another writer's tree are not measured yet.
+
+    ``default_mtime_ns`` is the time of pages whose entry tells none, unless the tree tells when it
+    was written. Raises ``TreeError``.
+    """
+    return decode_tree(
+        text.document,
+        text.version,
+        default_mtime_ns=text.switched_ns or default_mtime_ns,
+        empty_groups=empty_groups,
+    )
+
+
+def load_tree(
+    reader: ChunkReader, *, default_mtime_ns: int, empty_groups: AccessRule = HIDDEN
+) -> PathTree:
+    """Return the stored tree, fetched and decoded. Raises as those two do."""
+    return decode_text(
+        fetch_text(reader), default_mtime_ns=default_mtime_ns, empty_groups=empty_groups
     )
 
 

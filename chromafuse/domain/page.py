@@ -26,6 +26,11 @@ IngestId = NewType("IngestId", str)
 MetadataValue = str | int | float | bool
 Metadata = Mapping[str, MetadataValue]
 
+MAX_PAGE_BYTES = 512 << 20
+"""A page is read whole, so this is what one read may take."""
+MAX_CHUNKS = 1_000_000
+"""Chunks of one page; their ids are held while it is read."""
+
 _VERSION = re.compile(r"[0-9a-f]{32}\Z")
 _NUMERIC = re.compile(r"[0-9]{1,9}\Z")
 

@@ -54,7 +54,8 @@ class Rejected:
 class PathTree:
     """All pages in listing order under one root directory.
 
-    ``rejected`` are the entries of the stored tree that cannot be shown.
+    ``rejected`` are the entries of the stored tree that cannot be shown. ``shadowed`` are pages
+    whose place another page or a directory has: they come to light where that is pruned.
     """
 
     version: TreeVersion
@@ -62,15 +63,17 @@ class PathTree:
     root: Directory
     rejected: tuple[Rejected, ...] = ()
     by_path: Mapping[bytes, Page] = field(default_factory=dict)
+    shadowed: tuple[Page, ...] = ()
 
     @property
     def total_bytes(self) -> int:
         """The sum of the pages' sizes."""
         return sum(page.size for page in self.pages)
 
-    def rejections(self) -> Mapping[str, int]:
-        """Return how many entries were rejected, by reason."""
-        return Counter(rejected.reason for rejected in self.rejected)
+    def rejections(self, *, of_names: bool = False) -> Mapping[str, int]:
+        """Return how many entries were rejected, by reason; ``of_names``: not for their place."""
+        places = {page.slug for page in self.shadowed} if of_names else set()
+        return Counter(r.reason for r in self.rejected if r.slug not in places)
 
 
 def listing_key(path: bytes) -> list[bytes]:
@@ -107,32 +110,42 @@ def build_tree(
     first by slug of two pages with one path stays.
     """
     refused = list(rejected)
+    shadowed: list[Page] = []
     by_path: dict[bytes, Page] = {}
     for page in sorted(pages, key=lambda page: page.slug):
         problem = path_problem(page.path)
-        if page.path in by_path:
-            problem = "same path as another page"
         if problem:
             refused.append(Rejected(page.slug, problem))
+        elif page.path in by_path:
+            refused.append(Rejected(page.slug, "same path as another page"))
+            shadowed.append(page)
         else:
             by_path[page.path] = page
     prefixes = {prefix for path in by_path for prefix in _parents(path)}
-    refused += [
-        Rejected(by_path.pop(path).slug, "a page where a directory stands")
-        for path in sorted(prefixes & by_path.keys())
-    ]
+    for path in sorted(prefixes & by_path.keys()):
+        shadowed.append(by_path.pop(path))
+        refused.append(Rejected(shadowed[-1].slug, "a page where a directory stands"))
     ordered = tuple(by_path[path] for path in sorted(by_path, key=listing_key))
     return PathTree(
-        version, ordered, _directories(ordered), tuple(refused), MappingProxyType(by_path)
+        version,
+        ordered,
+        _directories(ordered),
+        tuple(refused),
+        MappingProxyType(by_path),
+        tuple(shadowed),
     )
 
 
 def prune(tree: PathTree, identity: Identity) -> PathTree:
     """Return the tree as ``identity`` sees it: nothing else exists in it, no empty directory.
 
-    What was rejected is not told either, since its access was never decided.
+    Pages that only hid each other's places are judged anew, so that a page which is not seen takes
+    nobody's name. Other entries that were rejected are not told: their access was never decided.
     """
-    allowed = {rule: rule.allows(identity) for rule in {page.rule for page in tree.pages}}
+    every = (*tree.pages, *tree.shadowed)
+    allowed = {rule: rule.allows(identity) for rule in {page.rule for page in every}}
+    if tree.shadowed:
+        return build_tree((page for page in every if allowed[page.rule]), tree.version)
     return select(tree, lambda page: allowed[page.rule])
 
 

@@ -28,7 +28,7 @@ from decimal import Decimal, InvalidOperation
 
 from chromafuse.domain.access import HIDDEN, AccessRule, rule_from_entry, rule_to_entry
 from chromafuse.domain.errors import TreeError
-from chromafuse.domain.page import Page, Slug, parse_version
+from chromafuse.domain.page import MAX_CHUNKS, MAX_PAGE_BYTES, Page, Slug, parse_version
 from chromafuse.domain.tree import PathTree, Rejected, TreeVersion, build_tree
 
 TREE_ID = "__path_tree__"
@@ -147,7 +147,7 @@ def decode_tree(
     ``size`` 0: the caller measures them before anybody sees them. Raises ``TreeError``.
     """
     try:
-        entries = json.loads(unpack(document))
+        entries = json.loads(unpack(document), object_pairs_hook=_unambiguous)
     except (ValueError, RecursionError) as error:
         raise TreeError(f"the path tree is not JSON: {error}", remedy=_AGAIN) from None
     if not isinstance(entries, dict):
@@ -165,6 +165,22 @@ def decode_tree(
         except _BadEntry as bad:
             rejected.append(Rejected(slug, str(bad)))
     return build_tree(pages, version, rejected)
+
+
+def _unambiguous(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Return the pairs as a dictionary in which a key that stands twice has the value None.
+
+    Which of the two is meant nobody can tell; None is neither an entry nor an access mark, so
+    that the page is hidden.
+    """
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                found[name] = None
+            seen.add(name)
+    return found
 
 
 class _BadEntry(Exception):
@@ -198,6 +214,9 @@ def _page(
     size, chunks = _count(entry.get("size")), _count(entry.get("chunks"))
     if version is None or size is None or not chunks or chunks > max(1, size):
         return Page(slug, path, rule, 0, mtime_ns)
+    if size > MAX_PAGE_BYTES or chunks > MAX_CHUNKS:
+        damage = f"its tree entry tells {size} bytes in {chunks} chunks, which no ingest writes"
+        return Page(slug, path, rule, 0, mtime_ns, version, damage=damage)
     given = entry.get("marks")
     marks = given if isinstance(given, list) else []
     return Page(slug, path, rule, size, mtime_ns, version, chunks, "cut" in marks, "nul" in marks)

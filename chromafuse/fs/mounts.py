@@ -6,11 +6,13 @@ Imports nothing heavy: ``umount`` and ``status`` need no more than this.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import re
 import select
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +20,9 @@ from pathlib import Path
 from chromafuse.domain.errors import FuseUnavailable, MountBusy, MountError, MountPointError
 
 FSTYPE = "fuse.chromafuse"
+UNMOUNT_SECONDS = 15.0
+CLAIM_SECONDS = 60.0
+"""How long a mount waits for another one that is being made at the same place."""
 PROBE_SECONDS = 3.0
 """How long a mount may take to tell whether it lives."""
 FUSE_CONF = Path("/etc/fuse.conf")
@@ -78,10 +83,17 @@ def own_mounts() -> Iterator[Mount]:
 
 def find_mount(path: str) -> Mount | None:
     """Return the topmost chromafuse mount at exactly ``path``, or None."""
-    wanted = os.path.realpath(path)
+    return top_mount(os.path.realpath(path))
+
+
+def top_mount(resolved: str) -> Mount | None:
+    """Return the topmost chromafuse mount at an absolute path free of links, or None.
+
+    Asks nothing of the mount, so its own daemon may call this.
+    """
     found = None
     for mount in own_mounts():
-        if mount.path == wanted:
+        if mount.path == resolved:
             found = mount
     return found
 
@@ -130,15 +142,15 @@ def prepare_mount_point(path: str) -> str:
     Raises ``MountPointError`` if it is missing, no directory, not empty or mounted already.
     """
     real = os.path.realpath(path)
-    mount = find_mount(real)
-    while mount is not None:
+    _claim(real)
+    while (mount := find_mount(real)) is not None:
         if not mount.is_dead:
             raise MountPointError(
                 f"{path} is already mounted from collection {mount.source}",
                 remedy=f"end it with `chromafuse umount {path}`",
             )
         _unmount(mount.path, lazy=True)
-        mount = find_mount(real)
+        _claim(real)
     try:
         if os.listdir(real):
             raise MountPointError(f"{path} is not empty", remedy="choose an empty directory")
@@ -153,6 +165,47 @@ def prepare_mount_point(path: str) -> str:
     return real
 
 
+_claims: list[int] = []
+"""Descriptors of mount points that this process is about to mount on, each locked."""
+
+
+def _claim(path: str) -> None:
+    """Wait until nobody else is about to mount at ``path``.
+
+    The lock is on the directory below the mount, so it needs no file; processes forked from this
+    one share it. A path that cannot be opened is left to the checks that follow.
+    """
+    if _claims:
+        return
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return
+    deadline = time.monotonic() + CLAIM_SECONDS
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                os.close(descriptor)
+                raise MountPointError(
+                    f"another mount is being made at {path}", remedy="wait for it, or end it"
+                ) from None
+            time.sleep(0.05)
+        except OSError:
+            os.close(descriptor)  # a file system without locks
+            return
+        else:
+            _claims.append(descriptor)
+            return
+
+
+def release_claim() -> None:
+    """Let others see that the mount is made."""
+    while _claims:
+        os.close(_claims.pop())
+
+
 def unmount(mount: Mount, *, lazy: bool = False) -> None:
     """End ``mount``. Raises ``MountBusy`` naming who uses it, ``MountError`` otherwise."""
     _unmount(mount.path, lazy=lazy or mount.is_dead)
@@ -160,9 +213,20 @@ def unmount(mount: Mount, *, lazy: bool = False) -> None:
 
 def _unmount(path: str, *, lazy: bool) -> None:
     command = _unmount_command(lazy=lazy)
-    done = subprocess.run(
-        [*command, "--", path], check=False, capture_output=True, text=True, errors="replace"
-    )
+    try:
+        done = subprocess.run(
+            [*command, "--", path],
+            check=False,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=UNMOUNT_SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        raise MountBusy(
+            f"the daemon of {path} does not answer",
+            remedy="use `chromafuse umount --lazy`, then end the daemon",
+        ) from None
     if done.returncode == 0:
         return
     text = done.stderr.strip().split("\n")[-1]

@@ -19,6 +19,7 @@ from pyfuse3 import FUSEError
 
 from chromafuse.domain.errors import ChromafuseError, StoreUnavailable
 from chromafuse.domain.page import Page
+from chromafuse.fs import loop
 from chromafuse.fs.attributes import BLOCK, absent, file_info
 from chromafuse.fs.errnos import errno_of
 from chromafuse.fs.namespace import Entry, Namespace
@@ -31,6 +32,11 @@ MAX_TASKS = 2_000
 readers can keep waiting, and listing goes on beside them."""
 MAX_WAITING = 1_500
 """Reads that may wait at once; one more fails at once, to keep listing alive."""
+
+STORE_MAX = 1 << 20
+"""Bytes of a page up to which the kernel's page cache gets it whole at its first open."""
+
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_TRUNC
 
 XATTR_PREFIX = b"user.chromafuse."
 
@@ -55,6 +61,18 @@ def guarded(handler: Handler) -> Handler:
     return guard  # type: ignore[return-value]  # the wrapper has the handler's signature
 
 
+class _OpenFile:
+    """An inode that is open. An inode is one version of one page, so all its opens share this."""
+
+    __slots__ = ("info", "opens", "page", "reading")
+
+    def __init__(self, page: Page, info: pyfuse3.FileInfo) -> None:
+        self.page = page
+        self.info = info
+        self.opens = 0
+        self.reading: Reading | None = None
+
+
 class Operations(pyfuse3.Operations):
     """The mount. ``namespace`` may be replaced as a whole; what is open goes on as it is."""
 
@@ -66,15 +84,16 @@ class Operations(pyfuse3.Operations):
         super().__init__()
         self.namespace = namespace
         self._reader = reader
-        self._files: dict[int, Reading] = {}
+        self._files: dict[int, _OpenFile] = {}
+        self._stored: set[int] = set()
         self._directories: dict[int, Sequence[Entry]] = {}
         self._next_handle = 1
         self._waiting = 0
 
     @property
     def open_files(self) -> int:
-        """How many file handles the kernel holds."""
-        return len(self._files)
+        """How many times files are open now."""
+        return sum(file.opens for file in self._files.values())
 
     # Names and attributes
 
@@ -93,8 +112,9 @@ class Operations(pyfuse3.Operations):
             raise FUSEError(errno.ESTALE)
         return attributes
 
-    async def forget(self, _inode_list: Sequence[tuple[pyfuse3.InodeT, int]]) -> None:
-        """Nothing hangs on the kernel's count: numbers live as long as the daemon."""
+    async def forget(self, inode_list: Sequence[tuple[pyfuse3.InodeT, int]]) -> None:
+        """The kernel has dropped inodes and their pages; numbers live as long as the daemon."""
+        self._stored.difference_update(inode for inode, _ in inode_list)
 
     @guarded
     async def opendir(
@@ -140,27 +160,58 @@ class Operations(pyfuse3.Operations):
     async def open(
         self, inode: pyfuse3.InodeT, flags: pyfuse3.FlagT, _ctx: pyfuse3.RequestContext
     ) -> pyfuse3.FileInfo:
-        if flags & os.O_ACCMODE != os.O_RDONLY or flags & os.O_TRUNC:
+        if flags & _WRITING:
             raise FUSEError(errno.EROFS)
-        reading = self._reader.open(self._page(inode))
-        handle = self._new_handle()
-        self._files[handle] = reading
-        return file_info(handle)
+        file = self._files.get(inode)
+        if file is None:
+            file = self._files[inode] = self._open_file(inode)
+        file.opens += 1
+        return file.info
+
+    def _open_file(self, inode: pyfuse3.InodeT) -> _OpenFile:
+        """Return an inode's state at its first open; it need not be read if the kernel has it."""
+        page = self._page(inode)
+        file = _OpenFile(page, file_info(inode))
+        if inode not in self._stored:
+            file.reading = self._reader.open(page)
+            if file.reading.ready:
+                self._store(inode, file.reading.ready)
+        return file
+
+    def _store(self, inode: pyfuse3.InodeT, data: bytes) -> None:
+        """Hand a page's bytes to the kernel's page cache, which then need not ask for them.
+
+        Only at the first of several opens: against a read in flight this would wait for ever.
+        """
+        if len(data) > STORE_MAX:
+            return
+        try:
+            pyfuse3.notify_store(inode, 0, data)
+        except OSError as error:
+            log.debug("inode=%d is not stored: %s", inode, error)
+            return
+        self._stored.add(inode)
 
     @guarded
     async def read(self, fh: pyfuse3.FileHandleT, off: int, size: int) -> bytes:
         if self._waiting >= MAX_WAITING:
             raise StoreUnavailable(f"{self._waiting} reads wait already")
+        file = self._files[fh]
+        if file.reading is None:
+            file.reading = self._reader.open(file.page)
         self._waiting += 1
         try:
-            data = await self._files[fh].data()
+            data = await file.reading.data()
         finally:
             self._waiting -= 1
         return data[off : off + size]
 
     @guarded
     async def release(self, fh: pyfuse3.FileHandleT) -> None:
-        self._files.pop(fh, None)
+        file = self._files[fh]
+        file.opens -= 1
+        if not file.opens:
+            del self._files[fh]
 
     def _page(self, inode: int) -> Page:
         page = self.namespace.page(inode)
@@ -262,4 +313,5 @@ class Operations(pyfuse3.Operations):
 
 async def serve() -> None:
     """Answer requests of the mount that ``mount.attach`` made, until it is unmounted."""
+    loop.install()
     await pyfuse3.main(min_tasks=1, max_tasks=MAX_TASKS)

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import pyfuse3
 
 from chromafuse.domain.errors import FuseUnavailable, MountError
+from chromafuse.fs.mounts import top_mount
 from chromafuse.fs.operations import Operations
 
 SUBTYPE = "chromafuse"
@@ -41,9 +42,14 @@ def attach(operations: Operations, mount_point: str, source: str, *, allow_other
         raise MountError(f"cannot mount at {mount_point}: {text}") from None
 
 
-def detach() -> None:
-    """Unmount, lazily where somebody still uses it, and let go of the kernel."""
-    pyfuse3.close(unmount=True)
+def detach(mount_point: str, device: str | None) -> None:
+    """Unmount, lazily where somebody still uses it, and let go of the kernel.
+
+    libfuse unmounts whatever is on top at the path. If ``device`` (see ``mounts.Mount``), which
+    ours had, is not that of the topmost mount, ours is gone already and nothing is unmounted.
+    """
+    top = top_mount(mount_point)
+    pyfuse3.close(unmount=top is not None and device in (None, top.device))
 
 
 def abandon() -> None:

@@ -9,6 +9,7 @@ client that releases the GIL and always sees the newest writes.
 from __future__ import annotations
 
 import os
+import secrets
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +19,13 @@ from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit
 
-from chromafuse.domain.errors import ConfigError, StoreError, StoreMissing, StoreUnavailable
+from chromafuse.domain.errors import (
+    ConfigError,
+    StoreDenied,
+    StoreError,
+    StoreMissing,
+    StoreUnavailable,
+)
 from chromafuse.domain.page import Metadata, MetadataValue, Record
 from chromafuse.ports import NewRecord, Where
 
@@ -65,8 +72,11 @@ class Transport(Protocol):
     limits: Limits
     description: str
 
-    def open_collection(self, name: str, *, create: bool) -> None:
-        """Find (or create) the collection that the calls below are about."""
+    def open_collection(self, name: str, *, create: bool, lazy: bool = False) -> None:
+        """Find (or create) the collection that the calls below are about.
+
+        ``lazy``: where that takes a request, leave it to the first call that needs it.
+        """
 
     def get(self, query: Query) -> list[Record]:
         """Return the records that ``query`` names."""
@@ -167,15 +177,23 @@ class ChromaCollection:
     @contextmanager
     def exclusive(self) -> Iterator[None]:
         name = self._name[: 512 - len(LOCK_SUFFIX)] + LOCK_SUFFIX
-        self._lock(name)
+        token = secrets.token_hex(8)
+        self._lock(name, token)
         try:
             yield
         finally:
-            self._transport.delete_marker(name)
+            holder = self._transport.read_marker(name)
+            if holder is not None and holder.get("token") == token:
+                self._transport.delete_marker(name)
 
-    def _lock(self, name: str) -> None:
+    def _lock(self, name: str, token: str) -> None:
         """Create the lock collection: Chroma has no other operation that only one caller wins."""
-        me: dict[str, MetadataValue] = {"host": socket.gethostname(), "pid": os.getpid()}
+        me: dict[str, MetadataValue] = {
+            "chromafuse": "lock",
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "token": token,
+        }
         deadline = time.monotonic() + LOCK_WAIT
         while True:
             try:
@@ -183,6 +201,11 @@ class ChromaCollection:
                 return
             except AlreadyExists:
                 holder = self._transport.read_marker(name)
+            if holder is not None and holder.get("chromafuse") != "lock":
+                raise StoreError(
+                    f"the name of the collection {name} is that of the lock of {self._name}",
+                    remedy="give one of the two another name",
+                )
             if holder is not None and _is_dead(holder):
                 self._remove_dead(name, me)
             if time.monotonic() > deadline:
@@ -227,11 +250,15 @@ def _is_dead(holder: Metadata) -> bool:
     return status.rpartition(")")[2].split()[0] in "ZX"
 
 
-def open_collection(target: str, name: str, *, create: bool, timeout: float) -> ChromaCollection:
+def open_collection(
+    target: str, name: str, *, create: bool, timeout: float, lazy: bool = False
+) -> ChromaCollection:
     """Open collection ``name`` of ``target``, a directory or an http(s) URL.
 
-    ``timeout`` (seconds) bounds each wait for a server. Raises ``ConfigError`` for a target that
-    is neither, ``StoreMissing`` unless ``create``, ``StoreError`` otherwise.
+    ``lazy`` leaves finding the collection on a server to the first call, so that a snapshot may
+    serve while the server is away. ``timeout`` (seconds) bounds each request to a server.
+    Raises ``ConfigError`` for a target that is neither, ``StoreMissing`` unless ``create``,
+    ``StoreError`` otherwise.
     """
     transport: Transport
     if "://" in target:
@@ -246,7 +273,11 @@ def open_collection(target: str, name: str, *, create: bool, timeout: float) -> 
         transport = HttpTransport(target, timeout, CLOUD_LIMITS if cloud else LOCAL_LIMITS)
     else:
         directory = Path(target).expanduser()
-        if not create and not (directory / "chroma.sqlite3").is_file():
+        try:
+            is_there = (directory / "chroma.sqlite3").is_file()
+        except OSError as error:
+            raise StoreDenied(f"cannot use {directory}: {error.strerror}") from None
+        if not create and not is_there:
             raise StoreMissing(
                 f"there is no Chroma database in {directory}",
                 remedy="check --chroma, or fill it with `chromafuse ingest`",
@@ -255,7 +286,7 @@ def open_collection(target: str, name: str, *, create: bool, timeout: float) -> 
 
         transport = EmbeddedTransport(directory, LOCAL_LIMITS, write=create)
     try:
-        transport.open_collection(name, create=create)
+        transport.open_collection(name, create=create, lazy=lazy)
     except BaseException:
         transport.close()
         raise
@@ -264,6 +295,8 @@ def open_collection(target: str, name: str, *, create: bool, timeout: float) -> 
 
 def remedy_for(text: str) -> str:
     """Return what to do about an error text of Chroma's that users meet."""
+    if "readonly" in text or "unable to open database" in text:
+        return "Chroma's client writes when it opens a directory: it has to be writable"
     if "dimension" in text:
         return "--embed has to be that of the collection's first ingest; or use another collection"
     return ""
@@ -280,12 +313,21 @@ def _server_host(url: str) -> str | None:
 
 
 def redact_url(url: str) -> str:
-    """Return ``url`` without user name, password and query, for messages."""
+    """Return ``url`` without user name, password and query, for messages.
+
+    An unquoted ``/`` or ``#`` in a password makes the rest of it look like another part, so one
+    that cannot be taken apart for certain is not shown at all.
+    """
+    scheme, mark, _ = url.partition("://")
+    if not mark:
+        return "…"
     try:
         parts = urlsplit(url)
         port = f":{parts.port}" if parts.port else ""
     except ValueError:
-        return url.partition("://")[0] + "://…"
+        return f"{scheme}://…"
+    if "@" in parts.path + parts.query + parts.fragment:
+        return f"{scheme}://…"
     host = parts.hostname or ""
     host = f"[{host}]" if ":" in host else host
     return f"{parts.scheme}://{host}{port}{parts.path}"

@@ -59,7 +59,8 @@ class EmbeddedTransport:
         # ClientAPI, the declared type, has no close().
         self._client = cast("Client", client)
 
-    def open_collection(self, name: str, *, create: bool) -> None:
+    def open_collection(self, name: str, *, create: bool, lazy: bool = False) -> None:
+        del lazy  # this takes no request
         self._name = name
         open_it = self._client.get_or_create_collection if create else self._client.get_collection
         with self._errors():

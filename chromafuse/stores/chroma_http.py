@@ -23,9 +23,15 @@ from chromafuse.domain.errors import (
 from chromafuse.domain.page import Metadata, MetadataValue, Record
 from chromafuse.ports import NewRecord
 from chromafuse.stores.chroma import AlreadyExists, Limits, Query, redact_url, remedy_for
+from chromafuse.stores.deadline_http import Deadlines, DeadlineTransport
 
 _PREFIX = "/api/v2/tenants/default_tenant/databases/default_database/collections"
-_JSON = {"content-type": "application/json"}
+# Not compressed: what an answer takes in memory is then what came over the wire.
+_HEADERS = {"content-type": "application/json", "accept-encoding": "identity"}
+
+ANSWER_BYTES = 64 << 20
+ANSWER_BYTES_PER_RECORD = 100_000
+"""What an answer may have in bytes: in the worst JSON a chunk takes six times its 16,000 bytes."""
 
 
 class HttpTransport:
@@ -34,21 +40,27 @@ class HttpTransport:
     def __init__(self, url: str, timeout: float, limits: Limits) -> None:
         self.limits = limits
         self.description = redact_url(url)
+        self._timeout = timeout
+        self._deadlines = Deadlines()
         try:
             self._client = httpx.Client(
-                base_url=url.rstrip("/"), timeout=timeout, headers=_JSON, follow_redirects=False
+                base_url=url.rstrip("/"),
+                timeout=timeout,
+                headers=_HEADERS,
+                follow_redirects=False,
+                transport=DeadlineTransport(self._deadlines),
             )
         except httpx.InvalidURL as error:
             raise ConfigError(f"--chroma {self.description} is no URL: {error}") from None
         self._name = ""
         self._id: str | None = None
 
-    def open_collection(self, name: str, *, create: bool) -> None:
+    def open_collection(self, name: str, *, create: bool, lazy: bool = False) -> None:
         self._name = name
         if create:
             body = {"name": name, "get_or_create": True}
             self._id = _collection_id(self._call("POST", "", body))
-        else:
+        elif not lazy:
             self._id = self._resolve()
 
     def get(self, query: Query) -> list[Record]:
@@ -66,7 +78,8 @@ class HttpTransport:
             body["ids"] = list(query.ids)
         if query.where is not None:
             body["where"] = query.where
-        return _records(self._on_collection("get", body), query)
+        asked = len(query.ids) if query.ids is not None else query.limit or 0
+        return _records(self._on_collection("get", body, asked), query)
 
     def write(self, verb: str, records: Sequence[NewRecord]) -> None:
         self._on_collection(
@@ -102,16 +115,18 @@ class HttpTransport:
     def close(self) -> None:
         self._client.close()
 
-    def _on_collection(self, verb: str, body: Mapping[str, object]) -> dict[str, Any]:
+    def _on_collection(
+        self, verb: str, body: Mapping[str, object], records: int = 0
+    ) -> dict[str, Any]:
         """Call ``verb`` on the collection; one that was deleted and made anew is found again."""
         known = self._id or self._resolve()
         try:
-            return self._call("POST", f"/{known}/{verb}", body)
+            return self._call("POST", f"/{known}/{verb}", body, records)
         except StoreMissing:
             self._id = self._resolve()
             if self._id == known:
                 raise
-        return self._call("POST", f"/{self._id}/{verb}", body)
+        return self._call("POST", f"/{self._id}/{verb}", body, records)
 
     def _resolve(self) -> str:
         try:
@@ -122,10 +137,14 @@ class HttpTransport:
                 remedy="check --collection, or fill it with `chromafuse ingest`",
             ) from None
 
-    def _call(self, method: str, path: str, body: object = None) -> dict[str, Any]:
+    def _call(
+        self, method: str, path: str, body: object = None, records: int = 0
+    ) -> dict[str, Any]:
         content = None if body is None else orjson.dumps(body)
+        room = ANSWER_BYTES + records * ANSWER_BYTES_PER_RECORD
         try:
-            response = self._client.request(method, _PREFIX + path, content=content)
+            with self._deadlines.within(self._timeout):
+                response = self._exchange(method, _PREFIX + path, content, room)
         except httpx.TimeoutException:
             raise StoreUnavailable(
                 f"Chroma at {self.description} did not answer in time",
@@ -139,6 +158,21 @@ class HttpTransport:
         if response.is_success:
             return self._decode(response)
         raise self._error(response)
+
+    def _exchange(self, method: str, path: str, content: bytes | None, room: int) -> httpx.Response:
+        """Return the whole answer. Raises ``StoreUnavailable`` for one of over ``room`` bytes."""
+        with self._client.stream(method, path, content=content) as response:
+            pieces = bytearray()
+            for piece in response.iter_raw():
+                pieces += piece
+                if len(pieces) > room:
+                    raise StoreUnavailable(
+                        f"{self.description} answers more than {room} bytes",
+                        remedy="check --chroma",
+                    )
+            return httpx.Response(
+                response.status_code, content=bytes(pieces), request=response.request
+            )
 
     def _decode(self, response: httpx.Response) -> dict[str, Any]:
         try:

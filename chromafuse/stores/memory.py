@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from cachetools import LRUCache
 
-from chromafuse.domain.page import Slug, Version
+from chromafuse.ports import PageKey
 
 ENTRY_OVERHEAD = 512
 """Bytes an entry costs beside its content: key, dictionary slots, object headers."""
-
-
-class PageKey(NamedTuple):
-    """What page bytes are cached under: a version never changes, so an entry is never stale."""
-
-    collection: str
-    slug: Slug
-    version: Version | str
 
 
 class MemoryCache:
@@ -36,6 +26,13 @@ class MemoryCache:
 
     def __len__(self) -> int:
         return len(self._pages)
+
+    def __contains__(self, key: PageKey) -> bool:
+        return key in self._pages
+
+    def is_full_for(self, size: int) -> bool:
+        """Return whether keeping ``size`` more bytes would throw something out."""
+        return self.used_bytes + size + ENTRY_OVERHEAD > self.max_bytes
 
     def get(self, key: PageKey) -> bytes | None:
         """Return the cached bytes, or None."""

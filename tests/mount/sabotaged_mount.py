@@ -61,7 +61,7 @@ def main() -> None:
     try:
         trio.run(serve)
     finally:
-        session.detach()
+        session.detach(sys.argv[1], None)
 
 
 if __name__ == "__main__":

@@ -76,7 +76,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
     served = Served(site, tmp_path / "server", port)
     try:
         site.ingest(_source(tmp_path))
-        site.mount("--deadline", str(DEADLINE))
+        site.mount("--deadline", str(DEADLINE), "--warm", "off")
         assert served.page(0).read_text() == _text(0)
         yield served
     finally:

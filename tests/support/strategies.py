@@ -17,7 +17,7 @@ from chromafuse.domain.access import (
     any_of,
     operator_identity,
 )
-from chromafuse.domain.page import Page, Slug, Version
+from chromafuse.domain.page import MAX_PAGE_BYTES, Page, Slug, Version
 from chromafuse.domain.tree import NAME_MAX, path_problem
 from chromafuse.ingest.slugs import assign_slugs
 
@@ -66,7 +66,7 @@ def stored_pages(draw: st.DrawFn, *, max_size: int = 12) -> Sequence[Page]:
 
 @st.composite
 def _stored_page(draw: st.DrawFn, slug: str, path: str) -> Page:
-    size = draw(st.integers(0, 1 << 40))
+    size = draw(st.integers(0, MAX_PAGE_BYTES))
     return Page(
         Slug(slug),
         path.encode(),

@@ -242,3 +242,19 @@ def test_rejected_entries_are_not_told_to_an_identity(pages: list[Page]) -> None
     tree = build_tree([*pages, make_page("..", slug="secret")], VERSION)
     assert tree.rejected
     assert not prune(tree, ANONYMOUS).rejected
+
+
+def test_a_page_that_is_not_seen_takes_no_name_from_one_that_is() -> None:
+    hidden = make_page("a.mdx", any_of(["admin"]), slug="a")
+    tree = build_tree([hidden, make_page("a.mdx", slug="a.mdx")], VERSION)
+    seen = prune(tree, ANONYMOUS)
+    assert [page.slug for page in seen.pages] == ["a.mdx"]
+    assert seen.rejections() == {}
+    assert [page.slug for page in prune(tree, operator_identity(["admin"])).pages] == ["a"]
+
+
+def test_a_page_that_is_not_seen_makes_no_directory_of_one_that_is() -> None:
+    below = make_page("a.mdx/b.mdx", any_of(["admin"]), slug="a.mdx/b")
+    tree = build_tree([below, make_page("a.mdx", slug="a")], VERSION)
+    assert paths_of(prune(tree, ANONYMOUS)) == [b"a.mdx"]
+    assert paths_of(prune(tree, operator_identity(["admin"]))) == [b"a.mdx/b.mdx"]

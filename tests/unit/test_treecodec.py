@@ -457,3 +457,23 @@ def test_a_million_entries_load_within_seconds() -> None:
     took = time.process_time() - started
     assert len(tree.pages) == 1_000_000
     assert took < 40
+
+
+@pytest.mark.parametrize(
+    "claim", [{"size": 1 << 60, "chunks": 4}, {"size": 1 << 28, "chunks": 200_000_000}]
+)
+def test_a_page_larger_than_any_ingest_writes_is_damaged_and_never_fetched(
+    claim: dict[str, int],
+) -> None:
+    entry = {"isPublic": True, "groups": [], "version": "1" * 32, **claim}
+    [page] = decode(json.dumps({"a": entry})).pages
+    assert page.damage is not None
+    assert (page.size, page.chunks) == (0, None)
+
+
+def test_a_slug_or_mark_that_stands_twice_is_hidden() -> None:
+    restricted, public = '{"isPublic":false,"groups":["x"]}', '{"isPublic":true,"groups":[]}'
+    twice = f'{{"a":{restricted},"a":{public},"b":{public}}}'
+    assert [page.rule.is_hidden for page in decode(twice).pages] == [True, False]
+    marks = '{"a":{"isPublic":false,"isPublic":true,"groups":[]}}'
+    assert [page.rule.is_hidden for page in decode(marks).pages] == [True]
