@@ -119,7 +119,9 @@ class HttpTransport:
         self, verb: str, body: Mapping[str, object], records: int = 0
     ) -> dict[str, Any]:
         """Call ``verb`` on the collection; one that was deleted and made anew is found again."""
-        known = self._id or self._resolve()
+        if self._id is None:
+            self._id = self._resolve()
+        known = self._id
         try:
             return self._call("POST", f"/{known}/{verb}", body, records)
         except StoreMissing:

@@ -10,7 +10,8 @@ import signal
 import stat
 import subprocess
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -300,6 +301,7 @@ def test_redis_killed_under_a_mount_costs_nothing_but_a_log_line(
         redis_server.start()
 
         def is_used_again() -> bool:
+            time.sleep(0.2)  # there are not pages without end
             read(1)
             return "works again" in site.log.read_text()
 
@@ -428,6 +430,16 @@ def test_the_tree_is_fetched_once_and_looked_at_from_then_on(
         site.close()
 
 
+def test_status_counts_the_requests_that_chroma_gets(
+    tmp_path: Path, watched: tuple[str, Watched]
+) -> None:
+    url, proxy = watched
+    with mounted(tmp_path, url, "--warm", "off") as site:
+        tool(site, GREP)
+        # Two more found the collection and fetched the tree.
+        assert proxy.take()[0] == requests(site) + 2
+
+
 def test_the_tree_on_disk_is_nobody_elses(tmp_path: Path, server: ChromaServer) -> None:
     with mounted(tmp_path, server.url, "--warm", "off") as site:
         cache = Path(site.env["XDG_CACHE_HOME"]) / "chromafuse"
@@ -469,6 +481,18 @@ class Stoppable:
             process.kill()
             process.wait()
 
+    def freeze(self) -> None:
+        """Keep it from answering; connections are still taken."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def come_back(self) -> None:
+        """Answer again, whether it was stopped or frozen."""
+        if self._process is None:
+            self.start()
+        else:
+            self._process.send_signal(signal.SIGCONT)
+
     def try_mount(self, *options: str) -> Finished:
         site = self.site
         target = ("--chroma", site.chroma, "--collection", site.collection)
@@ -489,14 +513,15 @@ def stoppable(tmp_path: Path) -> Iterator[Stoppable]:
 
 @pytest.mark.expects_log("Chroma cannot be reached: showing the tree as of")
 @pytest.mark.expects_log("reads from Chroma fail")
+@pytest.mark.parametrize("go_away", [Stoppable.stop, Stoppable.freeze])
 def test_without_chroma_the_tree_last_seen_is_shown_and_said_to_be_old(
-    stoppable: Stoppable,
+    stoppable: Stoppable, go_away: Callable[[Stoppable], None]
 ) -> None:
     site = stoppable.site
     site.mount("--warm", "off")
     site.umount()
-    stoppable.stop()
-    done = stoppable.try_mount("--warm", "off").expect(0)
+    go_away(stoppable)
+    done = stoppable.try_mount("--warm", "off", "--deadline", "1.5").expect(0)
     assert b"Chroma cannot be reached: showing the tree as of" in done.err
     assert names_in(site) == ["p0.mdx", "p1.mdx", "p2.mdx"]
     assert (site.mountpoint / "p1.mdx").stat().st_size == len("page 1\n")
@@ -506,7 +531,7 @@ def test_without_chroma_the_tree_last_seen_is_shown_and_said_to_be_old(
     assert caught.value.errno == errno.EIO
     assert site.log.read_text().count("showing the tree as of") == 1
     # Contents come back with the server.
-    stoppable.start()
+    stoppable.come_back()
 
     def is_read() -> bool:
         try:

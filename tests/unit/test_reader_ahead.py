@@ -506,6 +506,39 @@ async def test_the_warm_up_is_not_done_before_its_last_page_is_there(store: Watc
 
 
 @trio_test
+async def test_a_planned_warm_up_waits_for_the_first_walk_and_begins_once(store: Watched) -> None:
+    pages = store.fill(map(slug_of, range(SITE)))
+    reader = make_reader(store, pages)
+    async with running(reader):
+        reader.plan_warm_up()
+        assert (reader.warmth.state, reader.warmth.total) == ("waiting", SITE)
+        await walk(reader, [pages[500], pages[900], pages[100]])
+        await until_idle(reader)
+        assert len(store.fetched) == 3
+        await walk(reader, pages[:3])
+        reader.warm_up()
+        await until(reader, "done")
+        reader.warm_up()
+        await until_idle(reader)
+    assert reader.warmth.state == "done"
+    assert set(store.fetched.values()) == {1}
+    assert len(store.asked) <= 20
+
+
+@trio_test
+async def test_a_planned_warm_up_begins_without_any_walk_when_it_is_told_to(
+    store: Watched,
+) -> None:
+    pages = store.fill(map(slug_of, range(300)))
+    reader = make_reader(store, pages)
+    async with running(reader):
+        reader.plan_warm_up()
+        reader.warm_up()
+        await until(reader, "done")
+    assert store.fetched == Counter(page.slug for page in pages)
+
+
+@trio_test
 async def test_the_warm_up_of_nothing_is_done(store: Watched) -> None:
     reader = make_reader(store, [])
     async with running(reader):
