@@ -34,7 +34,6 @@ TIMEOUT = 0.5
 REST_SECONDS = 5.0
 _DIGEST = 16
 _LEVEL = 1
-_MAX_PAGE = 1 << 30
 
 T = TypeVar("T")
 _Use = Literal["get", "put"]
