@@ -20,6 +20,8 @@ import trio
 
 PATIENCE = 0.000_2
 """Seconds to wait in place for the next request."""
+SELECTABLE = 1024
+"""Descriptors from this number on cannot be given to ``select``; trio waits for them."""
 SLICE = 0.002
 """Seconds after which other tasks get their turn, however many requests come."""
 
@@ -59,8 +61,8 @@ class _Lowlevel:
         return getattr(trio.lowlevel, name)
 
     async def wait_readable(self, descriptor: int) -> None:
-        now = time.perf_counter()
-        if now < self._slice_ends and select.select([descriptor], [], [], PATIENCE)[0]:
+        in_place = descriptor < SELECTABLE and time.perf_counter() < self._slice_ends
+        if in_place and select.select([descriptor], [], [], PATIENCE)[0]:
             return
         await trio.lowlevel.wait_readable(descriptor)
         self._slice_ends = time.perf_counter() + SLICE

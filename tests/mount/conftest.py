@@ -8,11 +8,10 @@ unless CHROMAFUSE_TEST_ALLOW_NO_FUSE is set, and in CI every skip is a failure.
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import sys
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -28,8 +27,8 @@ from tests.mount.harness import (
     plain_environment,
     run,
 )
+from tests.support.ci import ALLOW_NO_FUSE, expected_lines, why_no_fuse
 
-ALLOW_NO_FUSE = "CHROMAFUSE_TEST_ALLOW_NO_FUSE"
 FETCH_DEADLINE = 600.0
 TEST_DEADLINE = 300.0
 
@@ -46,33 +45,9 @@ TOOLS = {
 }
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line(
-        "markers",
-        "expects_log(pattern): the test makes the daemon log a line with level WARNING or worse "
-        "in which the regular expression is found; any other such line fails it",
-    )
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    report = yield
-    # An expected failure is reported as skipped too, but has run.
-    if report.skipped and not hasattr(report, "wasxfail") and not _may_skip():
-        report.outcome = "failed"
-        report.longrepr = f"a mount test may not be skipped in CI, and was: {report.longrepr}"
-    return report
-
-
-def _may_skip() -> bool:
-    if os.environ.get(ALLOW_NO_FUSE) and _why_no_fuse():
-        return True
-    return not os.environ.get("CI")
-
-
 @pytest.fixture(scope="session", autouse=True)
 def _fuse_and_tools_are_there() -> None:
-    missing = _why_no_fuse()
+    missing = why_no_fuse()
     if missing and os.environ.get(ALLOW_NO_FUSE):
         pytest.skip(missing)
     if missing:
@@ -80,14 +55,6 @@ def _fuse_and_tools_are_there() -> None:
     packages = sorted({package for tool, package in TOOLS.items() if not shutil.which(tool)})
     if packages:
         pytest.fail(f"tools are missing, apt-get install {' '.join(packages)}")
-
-
-def _why_no_fuse() -> str:
-    try:
-        os.close(os.open("/dev/fuse", os.O_RDWR))
-    except OSError as error:
-        return f"no FUSE here: {error}"
-    return ""
 
 
 @pytest.fixture(autouse=True)
@@ -115,11 +82,7 @@ def _hanging_calls_end() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _daemons_log_no_warning(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
-    expected = [
-        re.compile(pattern)
-        for mark in request.node.iter_markers("expects_log")
-        for pattern in mark.args
-    ]
+    expected = expected_lines(request)
     unexpected = [
         line
         for line in complaints_in_logs()
