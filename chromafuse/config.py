@@ -11,11 +11,11 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError
 from pydantic_settings import (
     BaseSettings,
     NoDecode,
@@ -25,6 +25,17 @@ from pydantic_settings import (
 
 from chromafuse.domain.chunking import DEFAULT_CHUNK_SIZE
 from chromafuse.domain.errors import ConfigError
+from chromafuse.domain.pointer import (
+    DEFAULT_GREP_MAX,
+    Place,
+    Registration,
+    check_endpoint,
+    parse_place,
+    parse_registration,
+)
+
+if TYPE_CHECKING:
+    from chromafuse.stores.s3 import S3Options
 
 ENV_PREFIX = "CHROMAFUSE_"
 CONFIG_VARIABLE = ENV_PREFIX + "CONFIG"
@@ -32,6 +43,7 @@ SYSTEM_CONFIG = Path("/etc/chromafuse/config.toml")
 
 MAX_BYTES = 2**63 - 1
 
+_PORT = re.compile(r"[0-9]{1,5}\Z")
 _COLLECTION = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{1,510}[a-zA-Z0-9]\Z")
 LOCK_ENDINGS = (".switch", ".takeover")
 """Endings of the collections that ingests use as locks."""
@@ -60,6 +72,11 @@ def user_config() -> Path:
 def cache_directory() -> Path:
     """Return the user's directory for what can be fetched again."""
     return xdg("XDG_CACHE_HOME", ".cache") / "chromafuse"
+
+
+def state_directory() -> Path:
+    """Return the user's directory for logs."""
+    return xdg("XDG_STATE_HOME", ".local/state") / "chromafuse"
 
 
 def default_target() -> str:
@@ -115,6 +132,15 @@ def _check_collection(value: str) -> str:
     return value
 
 
+def parse_address(text: str) -> tuple[str, int]:
+    """Return host and port of ``host:port`` or ``[address]:port``. Raises ``ConfigError``."""
+    host, _, port = text.rpartition(":")
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if not bare or (":" in bare) == (bare == host) or not _PORT.match(port) or int(port) > 65_535:
+        raise ConfigError("should be host:port, as in 127.0.0.1:9464")
+    return bare, int(port)
+
+
 def _split_names(value: object) -> object:
     if isinstance(value, str) and value.startswith('["'):
         try:
@@ -132,6 +158,26 @@ def _check_names(value: list[str] | None) -> list[str] | None:
     return value
 
 
+def _table_as_names(value: object) -> object:
+    """Accept a table of a file, path -> address, as well as a list of texts."""
+    if isinstance(value, dict):
+        return [f"{path}={url}" for path, url in value.items()]
+    return value
+
+
+def _as_value(check: Callable[[str], object]) -> Callable[[str], str]:
+    """Return a validator from a check that raises ``ConfigError``."""
+
+    def validate(value: str) -> str:
+        try:
+            check(value)
+        except ConfigError as error:
+            raise ValueError(str(error)) from None
+        return value
+
+    return validate
+
+
 Whole = Annotated[int, BeforeValidator(_refuse_boolean)]
 Seconds = Annotated[float, BeforeValidator(_refuse_boolean)]
 Bytes = Annotated[
@@ -141,6 +187,30 @@ Bytes = Annotated[
     Field(ge=0, le=MAX_BYTES),
 ]
 Names = Annotated[list[str], NoDecode, BeforeValidator(_split_names), AfterValidator(_check_names)]
+OptionalNames = Annotated[  # around None too, or the environment's JSON is decoded elsewhere
+    list[str] | None,
+    NoDecode,
+    BeforeValidator(_split_names),
+    AfterValidator(_check_names),
+]
+Places = Annotated[
+    list[Annotated[str, AfterValidator(_as_value(parse_place))]],
+    NoDecode,
+    BeforeValidator(_split_names),
+]
+Registrations = Annotated[
+    list[Annotated[str, AfterValidator(_as_value(parse_registration))]],
+    NoDecode,
+    BeforeValidator(_table_as_names),
+    BeforeValidator(_split_names),
+]
+File = Annotated[Path | None, BeforeValidator(_check_file)]
+
+
+def _check_collected(path: Path | None) -> Path | None:
+    if path is not None and path.suffix != ".prom":
+        raise ValueError("should end in .prom: node_exporter reads no other files")
+    return path
 
 
 class Settings(BaseSettings):
@@ -154,22 +224,42 @@ class Settings(BaseSettings):
         default_factory=default_target, min_length=1
     )
     collection: Annotated[str, AfterValidator(_check_collection)]
-    groups: Annotated[  # around None too, or the environment's JSON is decoded elsewhere
-        list[str] | None,
-        NoDecode,
-        BeforeValidator(_split_names),
-        AfterValidator(_check_names),
-    ] = None
+    groups: OptionalNames = None
+    token: SecretStr | None = None
+    token_file: File = None
+    token_fd: Whole | None = Field(default=None, ge=0, le=2**31 - 1)
+    jwt_key: File = None
+    jwt_algorithms: OptionalNames = None
+    jwt_leeway: Seconds = Field(default=0.0, ge=0, le=300)
+    audience: str | None = Field(default=None, min_length=1)
+    groups_claim: str = Field(default="groups", min_length=1)
+    groups_delimiter: str = Field(default=",", min_length=1)
+    tokens_file: File = None
     empty_groups: Literal["hidden", "authenticated"] = "hidden"
     cache_size: Bytes = 256 << 20
     redis: str | None = None
     redis_ttl: Whole = Field(default=7 * 86_400, ge=1)
     warm: Literal["auto", "off", "all"] = "auto"
+    refresh: Seconds = Field(default=5.0, ge=0, le=86_400)
+    pin: str | None = Field(default=None, min_length=1)
+    pushdown: Literal["auto", "cgrep", "off"] = "auto"
+    search_timeout: Seconds = Field(default=2.0, gt=0, le=60)
     max_stale: Seconds = Field(default=3600.0, ge=0)
+    metrics: Annotated[str, AfterValidator(_as_value(parse_address))] | None = None
+    metrics_file: Annotated[File, AfterValidator(_check_collected)] = None
     deadline: Seconds = Field(default=10.0, gt=0, le=3600)
     allow_other: bool = False
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    log_file: Annotated[Path | None, BeforeValidator(_check_file)] = None
+    log_file: File = None
+    pointers_allowed: Places = []
+    pointer_grep_max: Bytes = DEFAULT_GREP_MAX
+    hide_large_from_grep: bool = False
+    s3_endpoint: Annotated[str, AfterValidator(_as_value(check_endpoint))] | None = None
+    s3_region: str | None = Field(default=None, min_length=1)
+    s3_profile: str | None = Field(default=None, min_length=1)
+    pointers: Registrations = []
+    upload_over: Bytes | None = None
+    upload_to: Annotated[str, AfterValidator(_as_value(parse_place))] | None = None
     chunk_size: Whole = Field(default=DEFAULT_CHUNK_SIZE, ge=1, le=16_000)
     embed: Literal["none", "wordllama"] = "none"
     preset: Literal["auto", "mintlify", "plain"] = "auto"
@@ -177,9 +267,27 @@ class Settings(BaseSettings):
     exclude: Names = []
     hidden: Literal["omit", "include"] = "omit"
     snippets: bool = False
+    access: File = None
     default_access: Literal["public", "authenticated", "hidden"] = "public"
 
     _file_values: ClassVar[Mapping[str, Any]] = {}
+
+    @property
+    def places(self) -> list[Place]:
+        """Where objects may be read."""
+        return [parse_place(text) for text in self.pointers_allowed]
+
+    @property
+    def registrations(self) -> list[Registration]:
+        """The objects that an ingest registers."""
+        return [parse_registration(text) for text in self.pointers]
+
+    def s3_options(self, timeout: float) -> S3Options:
+        """Return how to reach S3 with requests of at most ``timeout`` seconds."""
+        # Most commands need no S3.
+        from chromafuse.stores.s3 import S3Options
+
+        return S3Options(self.s3_endpoint, self.s3_region, self.s3_profile, timeout)
 
     @classmethod
     def settings_customise_sources(
@@ -225,9 +333,20 @@ def load(flags: Mapping[str, object], config: Path | None = None) -> Settings:
     except ValidationError as error:
         problems += [_explain(item, given, files) for item in error.errors()]
     else:
+        if settings.hide_large_from_grep and settings.pushdown != "auto":
+            problems.append("hide_large_from_grep needs pushdown auto, which tells who is grep")
         if not problems:
             return settings
     raise ConfigError("; ".join(dict.fromkeys(problems)))
+
+
+def is_set(name: str, config: Path | None = None) -> bool:
+    """Return whether the environment or a configuration file holds the setting ``name``."""
+    variable = f"{ENV_PREFIX}{name}".upper()
+    return any(key.upper() == variable for key in os.environ) or name in _read_files(config)[0]
+
+
+_PLACES = "a token comes from a file of its own, a descriptor or the environment"
 
 
 def _read_files(config: Path | None) -> tuple[dict[str, Any], dict[str, Path], list[str]]:
@@ -248,6 +367,8 @@ def _read_files(config: Path | None) -> tuple[dict[str, Any], dict[str, Path], l
         except ValueError as error:  # TOML's, UTF-8's and int()'s
             problems.append(f"{path} is not TOML: {error}")
         else:
+            if found.pop("token", None) is not None:
+                problems.append(f"token in {path} should not be there: {_PLACES}")
             values.update(found)
             files.update(dict.fromkeys(found, path))
     return values, files, problems

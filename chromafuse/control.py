@@ -1,4 +1,4 @@
-"""Talking to a running daemon: one unix socket a mount, one line of JSON each way.
+"""Talking to a running daemon: one unix socket a mount, lines of JSON in turn.
 
 The socket lies in a directory that only its owner can enter. The peer's process id comes from the
 kernel (SO_PEERCRED), so it is right even when the daemon is too busy to answer.
@@ -6,8 +6,8 @@ kernel (SO_PEERCRED), so it is right even when the daemon is too busy to answer.
 
 from __future__ import annotations
 
-import hashlib
 import json
+import logging
 import os
 import socket
 import stat
@@ -19,13 +19,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chromafuse.domain.errors import ChromafuseError
+from chromafuse.sockets import socket_directories, socket_name
 
 if TYPE_CHECKING:
     import trio
 
+log = logging.getLogger(__name__)
+
 _MAX_DIRECTORY = 80
 """Bytes in a directory's path that leave room for the socket's name in a socket address."""
 MAX_LINE = 1 << 20
+PEER = "peer"
+"""Key of a request under which its handler finds the client's process id, as the kernel tells."""
 TIMEOUT = 5.0
 """Seconds a client waits for an answer."""
 
@@ -37,40 +42,37 @@ def runtime_directory() -> Path:
 
     Raises ``ChromafuseError`` if it belongs to somebody else or is open to others.
     """
-    directory = next(
-        place for place in _candidates(os.geteuid()) if len(os.fsencode(place)) <= _MAX_DIRECTORY
-    )
+    directory = runtime_place()
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    check_private(directory)
+    return directory
+
+
+def runtime_place() -> Path:
+    """Return where this user's directory for sockets is, or would be made."""
+    return next(
+        Path(place)
+        for place in socket_directories(os.geteuid())
+        if len(os.fsencode(place)) <= _MAX_DIRECTORY
+    )
+
+
+def check_private(directory: Path) -> None:
+    """Raise ``ChromafuseError`` if ``directory`` is somebody else's or open to others.
+
+    Raises ``OSError`` if it cannot be looked at.
+    """
     found = directory.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
         raise ChromafuseError(
             f"{directory} is not a private directory of this user",
             remedy="remove it, or set XDG_RUNTIME_DIR",
         )
-    return directory
-
-
-def _candidates(uid: int) -> list[Path]:
-    """Return where the sockets of user ``uid`` may lie, the likeliest first."""
-    places = []
-    given = os.environ.get("XDG_RUNTIME_DIR", "")
-    if given.startswith("/") and uid == os.geteuid():
-        places.append(Path(given) / "chromafuse")
-    user = Path(f"/run/user/{uid}")
-    if user.is_dir():
-        places.append(user / "chromafuse")
-    if uid == 0:
-        places.append(Path("/run/chromafuse"))
-    return [*places, Path(f"/tmp/chromafuse-{uid}")]  # noqa: S108 - made 0700, owner checked
-
-
-def _socket_name(mount_point: str) -> str:
-    return hashlib.blake2b(os.fsencode(mount_point), digest_size=10).hexdigest() + ".sock"
 
 
 def socket_path(mount_point: str) -> Path:
     """Return where the daemon of ``mount_point`` (absolute, resolved) listens."""
-    return runtime_directory() / _socket_name(mount_point)
+    return runtime_directory() / socket_name(os.fsencode(mount_point))
 
 
 class Client:
@@ -82,20 +84,24 @@ class Client:
             socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")
         )
         self.pid: int = struct.unpack("3i", credentials)[0]
+        self._stream = self._socket.makefile("rb")
 
     def ask(self, command: str, **arguments: object) -> dict[str, object]:
         """Return the answer to ``command``. Raises ``OSError``, ``ValueError``."""
         request = {"command": command, **arguments}
         self._socket.sendall(json.dumps(request).encode() + b"\n")
-        with self._socket.makefile("rb") as stream:
-            line = stream.readline(MAX_LINE)
-        answer = json.loads(line)
+        answer = json.loads(self._stream.readline(MAX_LINE))
         if not isinstance(answer, dict):
             raise ValueError("the daemon's answer is malformed")
         return answer
 
+    def wait(self, seconds: float) -> None:
+        """Wait for answers for so long from now on."""
+        self._socket.settimeout(seconds)
+
     def close(self) -> None:
         """Hang up."""
+        self._stream.close()
         self._socket.close()
 
     def __enter__(self) -> Client:
@@ -107,14 +113,17 @@ class Client:
 
 def _connect(mount_point: str, uid: int) -> socket.socket:
     failure: OSError | None = None
-    for directory in _candidates(uid):
+    name = socket_name(os.fsencode(mount_point))
+    for directory in socket_directories(uid):
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         connection.settimeout(TIMEOUT)
         try:
-            connection.connect(str(directory / _socket_name(mount_point)))
+            connection.connect(os.path.join(directory, name))
         except OSError as error:
             connection.close()
-            failure = error
+            # Where a socket was found tells more than where none was.
+            if failure is None or not isinstance(error, FileNotFoundError):
+                failure = error
         else:
             return connection
     raise failure or FileNotFoundError(mount_point)
@@ -134,7 +143,7 @@ async def listen(
     await server.bind(str(path))
     path.chmod(0o600)
     own = path.stat().st_ino
-    server.listen(16)
+    server.listen(1024)
     try:
         task_status.started()
         await trio.serve_listeners(partial(_answer, handlers), [trio.SocketListener(server)])
@@ -146,30 +155,59 @@ async def listen(
 
 
 async def _answer(handlers: Mapping[str, Handler], stream: trio.SocketStream) -> None:
+    """Answer one client's requests, one after another."""
     import trio
 
-    with trio.move_on_after(TIMEOUT):
-        try:
-            line = await _read_line(stream)
-            reply = await _reply(line, handlers)
-            await stream.send_all(json.dumps(reply).encode() + b"\n")
-        except trio.BrokenResourceError:
-            return  # the client went away
-        finally:
-            await stream.aclose()
+    with suppress(trio.BrokenResourceError):  # the client went away
+        async with stream:
+            peer = _owner(stream)
+            if peer is None:
+                return
+            lines = _Lines(stream)
+            while True:
+                with trio.move_on_after(TIMEOUT) as waiting:
+                    line = await lines.next()
+                if waiting.cancelled_caught or line is None:
+                    return
+                reply = await _reply(line, handlers, peer)
+                with trio.move_on_after(TIMEOUT) as waiting:
+                    await stream.send_all(json.dumps(reply).encode() + b"\n")
+                if waiting.cancelled_caught:
+                    return
 
 
-async def _read_line(stream: trio.SocketStream) -> bytes:
-    line = b""
-    while not line.endswith(b"\n") and len(line) < MAX_LINE:
-        more = await stream.receive_some(65_536)
-        if not more:
-            break
-        line += more
-    return line
+def _owner(stream: trio.SocketStream) -> int | None:
+    """Return the client's process id, or None if it is neither this user's nor root's.
+
+    That is a second wall behind the socket's modes.
+    """
+    size = struct.calcsize("3i")
+    credentials = stream.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    pid, uid, _ = struct.unpack("3i", credentials)
+    return int(pid) if uid in (0, os.geteuid()) else None
 
 
-async def _reply(line: bytes, handlers: Mapping[str, Handler]) -> Mapping[str, object]:
+class _Lines:
+    """A stream's lines; one that is too long is cut, and is no JSON then."""
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self._stream = stream
+        self._rest = b""
+
+    async def next(self) -> bytes | None:
+        """Return the next line, or None at the end."""
+        while b"\n" not in self._rest and len(self._rest) < MAX_LINE:
+            more = await self._stream.receive_some(65_536)
+            if not more:
+                break
+            self._rest += more
+        if not self._rest:
+            return None
+        line, _, self._rest = self._rest.partition(b"\n")
+        return line
+
+
+async def _reply(line: bytes, handlers: Mapping[str, Handler], peer: int) -> Mapping[str, object]:
     try:
         request = json.loads(line)
     except (ValueError, RecursionError):
@@ -178,6 +216,10 @@ async def _reply(line: bytes, handlers: Mapping[str, Handler]) -> Mapping[str, o
     if handler is None:
         return {"error": "unknown command"}
     try:
-        return await handler(request)
+        return await handler({**request, PEER: peer})
     except ChromafuseError as error:
-        return {"error": str(error)}
+        return {"error": str(error), "code": error.exit_code}
+    except Exception as error:
+        # Somebody's bug: it costs this request, not the mount.
+        log.exception("unexpected error in the request %s", request["command"])
+        return {"error": f"unexpected {type(error).__name__} in the daemon", "code": 1}

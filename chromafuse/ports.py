@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import BinaryIO, NamedTuple, Protocol
 
 from chromafuse.domain.page import Metadata, Record, Slug, Version
+from chromafuse.domain.pointer import Location, Place, Pointer
 
 Where = Mapping[str, object]
 """A metadata filter in Chroma's form."""
@@ -36,6 +37,52 @@ class PageCache(Protocol):
 
     def status(self) -> Mapping[str, object]:
         """Return how it is doing, for a person."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """An object as its server tells of it; ``mtime_ns`` in nanoseconds since 1970."""
+
+    pointer: Pointer
+    mtime_ns: int
+
+
+class BlobReader(Protocol):
+    """Objects beside Chroma.
+
+    Raises ``BlobDenied`` for what is not configured, before anybody is asked, and ``BlobMissing``.
+    """
+
+    def read(self, pointer: Pointer, offset: int, length: int) -> bytes:
+        """Return exactly ``length`` bytes from ``offset``, both within the pointer's size.
+
+        Raises ``BlobChanged`` if the object is not that version any more.
+        """
+
+    def stream(self, pointer: Pointer, offset: int, lengths: Sequence[int]) -> Iterator[bytes]:
+        """Yield pieces of exactly these lengths, one behind the other, from ``offset`` on.
+
+        Each comes as soon as it is there. Raises as ``read`` does, at any piece.
+        """
+
+    def head(self, location: Location) -> Blob:
+        """Return what is at ``location`` now."""
+
+    def scan(self, place: Place) -> Iterator[Blob]:
+        """Yield everything that is below ``place``."""
+
+    def close(self) -> None:
+        """Release connections."""
+
+
+class BlobWriter(Protocol):
+    """Objects beside Chroma that an ingest makes."""
+
+    def put(self, location: Location, file: BinaryIO, size: int) -> tuple[Blob, bool]:
+        """Return the object with the bytes of ``file``, and whether it had to be uploaded."""
+
+    def close(self) -> None:
+        """Release connections."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +111,12 @@ class ChunkReader(Protocol):
 
     def find(self, where: Where) -> list[Record]:
         """Return all records that match ``where``, in any order."""
+
+    def matching(self, document: Where, where: Where | None, most: int) -> list[Record]:
+        """Return at most ``most`` records whose text matches ``document``, in any order.
+
+        They come with metadata and without text. Fewer than ``most`` are all that there are.
+        """
 
     def metadata(self, record_id: str) -> Metadata | None:
         """Return one record's metadata, or None if there is no such record."""

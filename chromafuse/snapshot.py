@@ -45,6 +45,7 @@ class SnapshotFile:
     def __init__(self, directory: Path, target: str, collection: str) -> None:
         name = hashlib.blake2b(f"{target}\0{collection}".encode(), digest_size=12).hexdigest()
         self._path = directory / f"{name}.tree"
+        self._version: TreeVersion | None = None
 
     def load(self) -> Snapshot | None:
         """Return what is on disk, if it is whole and belongs to this user alone."""
@@ -65,6 +66,7 @@ class SnapshotFile:
             version = TreeVersion(str(head["version"]))
             switched_ns = None if switched is None else int(switched)
             text = TreeText(version, body.decode(), switched_ns, is_ours=True)
+            self._version = version
             return Snapshot(text, found.st_mtime)
         except (OSError, ValueError, KeyError, TypeError):
             return None
@@ -80,11 +82,17 @@ class SnapshotFile:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(_digest(rest) + rest)
             os.replace(temporary, self._path)
+            self._version = text.version
         except OSError as error:
             log.info("the tree is not kept on disk: %s", error.strerror)
             if temporary is not None:
                 with suppress(OSError):
                     os.unlink(temporary)
+
+    def touch_if(self, version: TreeVersion) -> None:
+        """Note that a tree is current at this moment, if it is the one that we have on disk."""
+        if version == self._version:
+            self.touch()
 
     def touch(self) -> None:
         """Note that the snapshot is current at this moment."""

@@ -158,10 +158,12 @@ def _rest(reader: ChunkReader, ids: Sequence[str]) -> str | None:
 class _Measured:
     """What a scan has seen of one page's chunks."""
 
-    __slots__ = ("damage", "indices", "size")
+    __slots__ = ("damage", "indices", "nul", "open_ended", "size")
 
     def __init__(self) -> None:
         self.size = 0
+        self.nul = False
+        self.open_ended: set[int] = set()
         self.indices: set[int] = set()
         self.damage: str | None = None
 
@@ -172,6 +174,14 @@ class _Measured:
             return
         self.indices.add(index)
         self.size += len(record.document.encode())
+        self.nul = self.nul or "\0" in record.document
+        if not record.document.endswith("\n"):
+            self.open_ended.add(index)
+
+    @property
+    def cut(self) -> bool:
+        """Whether some line may stand in two chunks."""
+        return bool(self.open_ended - {max(self.indices, default=0)})
 
     def verdict(self) -> str | None:
         if self.damage is None and max(self.indices, default=-1) != len(self.indices) - 1:
@@ -209,7 +219,14 @@ def _measured(page: Page, unknown: dict[str, _Measured]) -> Page:
     seen = unknown[page.slug]
     if not seen.indices:
         return replace(page, damage="no chunk is there")
-    return replace(page, size=seen.size, chunks=len(seen.indices), damage=seen.verdict())
+    return replace(
+        page,
+        size=seen.size,
+        chunks=len(seen.indices),
+        damage=seen.verdict(),
+        cut=seen.cut,
+        nul=seen.nul,
+    )
 
 
 def fetch_pages(reader: ChunkReader, pages: Iterable[Page]) -> dict[str, list[Record]]:

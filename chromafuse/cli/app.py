@@ -27,6 +27,11 @@ Exit codes:
   8  this machine does not allow FUSE mounts as asked
   9  the mount is in use
   10 ingest: nothing was stored: the source is unclear, or the collection is another tool's
+  11 the token is not accepted
+  12 no such session, or no hub
+  13 doctor: something wants mending
+  126 run: the command cannot be executed
+  127 run: the command is not found
 """
 
 app = typer.Typer(
@@ -73,6 +78,12 @@ def given_path(text: str) -> Path:
     return Path(text)
 
 
+def given_place(text: str) -> str:
+    """Return a mount point as it was given: a ``Path`` would lose a slash at its end."""
+    given_path(text)
+    return text
+
+
 Collection = Annotated[
     str | None, typer.Option("--collection", "-c", metavar="NAME", help="Chroma collection.")
 ]
@@ -113,7 +124,20 @@ LogLevel = Annotated[
 def run() -> None:
     """Run the command line and exit."""
     # Register the commands; each module is light.
-    from chromafuse.cli import ingest, mount, tree  # noqa: F401
+    from chromafuse.cli import (  # noqa: F401
+        access,
+        doctor,
+        hub,
+        ingest,
+        mount,
+        refresh,
+        run,
+        session,
+        shellenv,
+        status,
+        top,
+        tree,
+    )
 
     code = _guarded(app)
     sys.exit(_guarded(sys.stdout.flush) or code)
@@ -140,11 +164,12 @@ def _guarded(action: Callable[[], object]) -> int:
     return 0
 
 
-def complain(text: str) -> None:
-    """Print one line for a person on standard error."""
-    from chromafuse.log import printable
+def complain(text: str, level: int = logging.ERROR) -> None:
+    """Print one line for a person on standard error; ``level`` is for the journal."""
+    from chromafuse.log import journal_prefix, printable
 
-    print(f"chromafuse: {printable(text)}", file=sys.stderr, flush=True)
+    prefix = journal_prefix(level, sys.stderr)
+    print(f"{prefix}chromafuse: {printable(text)}", file=sys.stderr, flush=True)
 
 
 def _is_debugging() -> bool:

@@ -4,14 +4,31 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from chromafuse.cli.app import Chroma, Collection, Config, Deadline, Groups, app
+from chromafuse.cli.identity import (
+    AsGroups,
+    Audience,
+    GroupsClaim,
+    GroupsDelimiter,
+    JwtAlgorithms,
+    JwtKey,
+    JwtLeeway,
+    TokenFd,
+    TokenFile,
+    TokensFile,
+    group_list,
+    token_flags,
+    verifier_flags,
+)
 
 if TYPE_CHECKING:
+    from chromafuse.config import Settings
+    from chromafuse.domain.access import Identity
     from chromafuse.domain.page import Page
     from chromafuse.domain.tree import Directory, PathTree
 
@@ -21,6 +38,16 @@ def tree(
     collection: Collection = None,
     chroma: Chroma = None,
     groups: Groups = None,
+    token_file: TokenFile = None,
+    token_fd: TokenFd = None,
+    jwt_key: JwtKey = None,
+    jwt_algorithms: JwtAlgorithms = None,
+    jwt_leeway: JwtLeeway = None,
+    audience: Audience = None,
+    groups_claim: GroupsClaim = None,
+    groups_delimiter: GroupsDelimiter = None,
+    tokens_file: TokensFile = None,
+    as_groups: AsGroups = None,
     everything: Annotated[
         bool, typer.Option("--all", "-a", help="Every page, with who may see it (for operators).")
     ] = False,
@@ -38,30 +65,45 @@ def tree(
     \b
     Examples:
       chromafuse tree --collection docs -L 2
-      chromafuse tree -c docs --groups admin
+      chromafuse tree -c docs --as admin
+      chromafuse tree -c docs --token-file ~/token --jwt-key public.pem
       chromafuse tree -c docs --all --json | jq -r 'select(.access != "public").path'
     """
     from chromafuse import config as configuration
-    from chromafuse.domain.access import ANONYMOUS, AUTHENTICATED, HIDDEN, operator_identity
-    from chromafuse.domain.errors import ConfigError
+    from chromafuse.domain.access import AUTHENTICATED, HIDDEN
     from chromafuse.domain.tree import prune
     from chromafuse.log import printable
     from chromafuse.stores.chroma import open_collection
     from chromafuse.treestore import load_tree, measure, needs_measuring
 
-    flags = {"collection": collection, "chroma": chroma, "groups": groups, "deadline": deadline}
+    flags = {
+        "collection": collection,
+        "chroma": chroma,
+        "groups": groups,
+        "deadline": deadline,
+        **token_flags(token_file, token_fd),
+        **verifier_flags(
+            jwt_key=jwt_key,
+            jwt_algorithms=jwt_algorithms,
+            jwt_leeway=jwt_leeway,
+            audience=audience,
+            groups_claim=groups_claim,
+            groups_delimiter=groups_delimiter,
+            tokens_file=tokens_file,
+        ),
+    }
     settings = configuration.load(flags, config)
-    if everything and groups is not None:
-        raise ConfigError("--all and --groups exclude each other", remedy="give one of them")
+    asked = {"--groups": groups, "--token-file": token_file, "--token-fd": token_fd}
+    identity = _identity(settings, asked, as_groups, everything=everything)
+    marks = everything or as_groups is not None
     store = open_collection(
         settings.chroma, settings.collection, create=False, timeout=settings.deadline
     )
     try:
         empty = AUTHENTICATED if settings.empty_groups == "authenticated" else HIDDEN
         found = load_tree(store, default_mtime_ns=0, empty_groups=empty)
-        if not everything:
-            names = settings.groups
-            found = prune(found, ANONYMOUS if names is None else operator_identity(names))
+        if identity is not None:
+            found = prune(found, identity)
         if needs_measuring(found):
             found = measure(store, found)
     finally:
@@ -69,15 +111,33 @@ def tree(
     sys.stdout.flush()
     if as_json:
         for page in found.pages:
-            text = json.dumps(_as_object(page, marks=everything), ensure_ascii=False)
+            text = json.dumps(_as_object(page, marks=marks), ensure_ascii=False)
             # JSON is UTF-8 in every locale; a lone surrogate's escape is JSON's too.
             sys.stdout.buffer.write(text.encode(errors="backslashreplace") + b"\n")
         return
-    for line in _lines(found, level, marks=everything):
+    for line in _lines(found, level, marks=marks):
         sys.stdout.buffer.write(line + b"\n")
     if everything:
         for rejected in found.rejected:
             print(f"not shown: {rejected.slug!r}: {printable(rejected.reason)}")
+
+
+def _identity(
+    settings: Settings, asked: Mapping[str, object], as_groups: str | None, *, everything: bool
+) -> Identity | None:
+    """Return whose view is asked for, None for everything; ``asked`` are options that say so."""
+    from chromafuse.domain.access import operator_identity
+    from chromafuse.domain.errors import ConfigError
+    from chromafuse.tokens import forget_variable, grant_from
+
+    chosen = ["--all"] * everything + ["--as"] * (as_groups is not None)
+    chosen += [name for name, value in asked.items() if value is not None]
+    if len(chosen) > 1:
+        raise ConfigError(f"{' and '.join(chosen)} exclude each other", remedy="give one of them")
+    if not everything and as_groups is None:
+        return grant_from(settings).identity
+    forget_variable()
+    return None if as_groups is None else operator_identity(group_list(as_groups))
 
 
 def _as_object(page: Page, *, marks: bool) -> dict[str, object]:

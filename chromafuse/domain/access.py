@@ -14,6 +14,7 @@ have one. That covers all marks with one evaluation:
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
@@ -42,6 +43,14 @@ ANONYMOUS = Identity()
 def operator_identity(groups: Iterable[str]) -> Identity:
     """Return the identity that an operator states outright with ``--groups``."""
     return Identity(frozenset(groups), signed_in=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """An identity, and until when it holds: seconds since 1970, or None for ever."""
+
+    identity: Identity
+    expires: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +114,10 @@ HIDDEN = AccessRule(signed_in=True, clauses=((),))
 def any_of(groups: Iterable[str], excludes: Iterable[str] = ()) -> AccessRule:
     """Return the rule "one of ``groups``, none of ``excludes``"; no groups at all is hidden."""
     return AccessRule(True, (tuple(sorted(set(groups))),), tuple(sorted(set(excludes))))
+
+
+# A tree has many pages and few rules: equal ones are one object.
+_any_of_names = functools.lru_cache(maxsize=4096)(any_of)
 
 
 def all_of(rules: Iterable[AccessRule]) -> AccessRule:
@@ -203,7 +216,7 @@ def rule_from_entry(
     if "access" in entry:
         return HIDDEN if public else _rule_from_access(entry["access"])
     if groups:
-        return any_of(groups)
+        return _any_of_names(groups)
     return PUBLIC if public else empty_groups
 
 

@@ -5,13 +5,19 @@
     ChromafuseError
     ├── ConfigError            the user's settings are wrong
     ├── AccessError            an access mark or token cannot be believed
+    │   └── TokenError         the token is not accepted
+    ├── SessionUnknown         no such session, or no hub
     ├── TreeError              the path tree is missing, damaged or of a newer format
     │   └── TreeMissing        the collection has no path tree
     ├── StoreError             a backend failed
     │   ├── StoreUnavailable   refused, timed out, overloaded: trying again later may help
     │   ├── StoreMissing       no such collection or database
-    │   └── StoreDenied        wrong credentials
+    │   ├── StoreDenied        wrong credentials
+    │   ├── BlobChanged        the object is another version than the tree names
+    │   ├── BlobMissing        the object is gone
+    │   └── BlobDenied         we may not read the object, or not even ask for it
     ├── ContentError           stored bytes are not what the tree promises
+    │   └── PageReplaced       they are gone since another version of the page has come
     ├── IngestError            a source cannot be read or stored
     │   └── SwitchConflict     another ingest switched the tree in the meantime
     └── MountError             the operating system refuses the mount
@@ -52,6 +58,21 @@ class AccessError(ChromafuseError):
     exit_code = 2
 
 
+class TokenError(AccessError):
+    """A session token is malformed, expired, not yet valid or signed by nobody we trust.
+
+    The message never holds the token or a part of it.
+    """
+
+    exit_code = 11
+
+
+class SessionUnknown(ChromafuseError):
+    """There is no session with this id, or no hub that could have it."""
+
+    exit_code = 12
+
+
 class TreeError(ChromafuseError):
     """The path tree cannot be understood."""
 
@@ -82,8 +103,24 @@ class StoreDenied(StoreError):
     """A backend refused our credentials."""
 
 
+class BlobChanged(StoreError):
+    """An object was replaced since the tree was written."""
+
+
+class BlobMissing(StoreError):
+    """There is no such object."""
+
+
+class BlobDenied(StoreError):
+    """An object's place is not configured, or its server refuses our credentials."""
+
+
 class ContentError(ChromafuseError):
     """Stored chunks are missing, doubled, damaged or do not add up to the page."""
+
+
+class PageReplaced(ContentError):
+    """A page of an earlier tree, whose bytes can no longer be had."""
 
 
 class IngestError(ChromafuseError):

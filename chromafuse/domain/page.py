@@ -17,6 +17,7 @@ from typing import NewType
 
 from chromafuse.domain.access import AccessKey, AccessRule
 from chromafuse.domain.errors import ContentError
+from chromafuse.domain.pointer import Pointer
 
 Slug = NewType("Slug", str)
 Version = NewType("Version", str)
@@ -52,6 +53,7 @@ class Page:
     ``size`` is in bytes, ``mtime_ns`` in nanoseconds since 1970. ``version`` and ``chunks`` are
     None for a page of a tree that does not say. ``cut``: some line stands in two chunks.
     ``nul``: the content has a NUL byte. ``damage`` says why the page cannot be read, if known.
+    ``pointer`` tells where the bytes are if not in Chroma; such a page has no chunks.
     """
 
     slug: Slug
@@ -64,6 +66,12 @@ class Page:
     cut: bool = False
     nul: bool = False
     damage: str | None = None
+    pointer: Pointer | None = None
+
+    @property
+    def identity(self) -> tuple[bytes, Version | None, int, int]:
+        """What makes this file what it is: another identity is another inode."""
+        return self.path, self.version, self.size, self.mtime_ns
 
     @property
     def name(self) -> bytes:
@@ -154,8 +162,14 @@ def ordered_documents(records: Iterable[Record]) -> list[str]:
 def assemble(page: Page, records: Iterable[Record]) -> bytes:
     """Return the page's bytes from its chunks' records, in any order.
 
-    Raises ``ContentError`` if they are not exactly what the tree promises.
+    Raises ``ContentError`` if they are not exactly what the tree promises, or are marked for other
+    readers than the page.
     """
+    records = list(records)
+    if page.version is not None:
+        key = page.rule.key
+        if any(record.metadata.get("access") != key for record in records):
+            raise ContentError("a chunk is marked for other readers than its page")
     texts = ordered_documents(records)
     if not texts:
         raise ContentError("no chunk is there: replaced by a later ingest, or lost")

@@ -70,6 +70,20 @@ class PathTree:
         """The sum of the pages' sizes."""
         return sum(page.size for page in self.pages)
 
+    def count_directories(self) -> int:
+        """Return how many directories there are, the root included; looks at every page."""
+        return 1 + len({prefix for page in self.pages for prefix in _parents(page.path)})
+
+    def directory(self, path: bytes) -> Directory | None:
+        """Return the directory with this path (empty for the root), or None."""
+        found = self.root
+        for name in path.split(b"/") if path else ():
+            child = found.children.get(name)
+            if not isinstance(child, Directory):
+                return None
+            found = child
+        return found
+
     def rejections(self, *, of_names: bool = False) -> Mapping[str, int]:
         """Return how many entries were rejected, by reason; ``of_names``: not for their place."""
         places = {page.slug for page in self.shadowed} if of_names else set()
@@ -156,6 +170,47 @@ def select(tree: PathTree, keep: Callable[[Page], bool]) -> PathTree:
         return PathTree(tree.version, tree.pages, tree.root, (), tree.by_path)
     by_path = {page.path: page for page in pages}
     return PathTree(tree.version, pages, _directories(pages), (), MappingProxyType(by_path))
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What another tree shows differently.
+
+    ``names`` are (path of the directory, name): what appears, goes, or is something else now, where
+    of a directory that goes or comes only its own name counts. ``directories`` are the paths of
+    those that stay and look different themselves.
+    """
+
+    names: tuple[tuple[bytes, bytes], ...]
+    directories: tuple[bytes, ...]
+
+
+def changes(old: PathTree, new: PathTree) -> Changes:
+    """Return what ``new`` shows differently from ``old``; free of recursion, as trees nest deep."""
+    names: list[tuple[bytes, bytes]] = []
+    directories: list[bytes] = []
+    stack = [(old.root, new.root)]
+    while stack:
+        before, after = stack.pop()
+        if before is after:
+            continue
+        looks = (before.mtime_ns, before.subdirectories)
+        if looks != (after.mtime_ns, after.subdirectories):
+            directories.append(after.path)
+        for name in before.children.keys() | after.children.keys():
+            one, other = before.children.get(name), after.children.get(name)
+            if isinstance(one, Directory) and isinstance(other, Directory):
+                stack.append((one, other))
+            elif not _same_file(one, other):
+                names.append((after.path, name))
+    return Changes(tuple(names), tuple(directories))
+
+
+def _same_file(one: Directory | Page | None, other: Directory | Page | None) -> bool:
+    """Return whether two names lead to the same version of the same page."""
+    if not isinstance(one, Page) or not isinstance(other, Page):
+        return False
+    return one.identity == other.identity
 
 
 def _parents(path: bytes) -> Iterable[bytes]:

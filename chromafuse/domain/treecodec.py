@@ -8,9 +8,12 @@ One JSON object, slug -> entry::
 ``isPublic`` and ``groups`` are the bare shape. Our additions: ``size`` in bytes, ``mtime`` in
 decimal seconds since 1970 (a string, since a float loses nanoseconds), ``version``, ``chunks``,
 ``file`` where the file's name is not the slug's last part with ``.mdx``, ``marks`` (``cut``,
-``nul``), ``access`` for rules that groups cannot say. The object is stored as base64 of gzip;
-plain JSON of other writers is read too. A text that is too long for one record is split; the
-first record's metadata ``parts`` tells into how many.
+``nul``), ``access`` for rules that groups cannot say, ``why`` for what decided about access where
+it was not the default: words for an operator, at which no reader of pages looks. A page whose
+bytes are not in Chroma has a ``pointer`` (``url``, ``etag``) instead of ``version`` and ``chunks``,
+so that a reader that does not know it finds no bytes. The object is stored as base64 of gzip;
+plain JSON of other writers is read too. A text that is too long for one record is split; the first
+record's metadata ``parts`` tells into how many.
 """
 
 from __future__ import annotations
@@ -28,10 +31,20 @@ from decimal import Decimal, InvalidOperation
 
 from chromafuse.domain.access import HIDDEN, AccessRule, rule_from_entry, rule_to_entry
 from chromafuse.domain.errors import TreeError
-from chromafuse.domain.page import MAX_CHUNKS, MAX_PAGE_BYTES, Page, Slug, parse_version
+from chromafuse.domain.page import (
+    MAX_CHUNKS,
+    MAX_PAGE_BYTES,
+    Page,
+    Slug,
+    Version,
+    parse_version,
+)
+from chromafuse.domain.pointer import PointerProblem, pointer_from_entry, pointer_to_entry
 from chromafuse.domain.tree import PathTree, Rejected, TreeVersion, build_tree
 
 TREE_ID = "__path_tree__"
+PACKED_BEGINNING = "H4sI"
+"""What base64 of gzip, and with it the first record's text, begins with."""
 DEFAULT_EXTENSION = ".mdx"
 MAX_JSON_BYTES = 1 << 30
 """A stored tree that unpacks to more than this is refused: two million pages need less."""
@@ -65,9 +78,17 @@ def part_owner(record_id: str) -> str | None:
     return rest.partition("/")[0] if prefix == TREE_ID and rest else None
 
 
-def encode_tree(pages: Iterable[Page], record_bytes: int) -> TreeText:
-    """Return the stored form of ``pages``, no record's text longer than ``record_bytes``."""
+def encode_tree(
+    pages: Iterable[Page], record_bytes: int, reasons: Mapping[Slug, str] | None = None
+) -> TreeText:
+    """Return the stored form of ``pages``, no record's text longer than ``record_bytes``.
+
+    ``reasons`` tells what decided about the access of a page.
+    """
     entries = {page.slug: _entry(page) for page in sorted(pages, key=lambda page: page.slug)}
+    for slug, why in (reasons or {}).items():
+        if why and slug in entries:
+            entries[slug]["why"] = why
     raw = json.dumps(entries, ensure_ascii=True, separators=(",", ":")).encode()
     text = base64.b64encode(gzip.compress(raw, mtime=0)).decode()
     documents = [text[i : i + record_bytes] for i in range(0, len(text), record_bytes)]
@@ -89,9 +110,11 @@ def _entry(page: Page) -> dict[str, object]:
     seconds, rest = divmod(abs(page.mtime_ns), _NS)
     sign = "-" if page.mtime_ns < 0 else ""
     entry["mtime"] = f"{sign}{seconds}.{rest:09d}".rstrip("0").rstrip(".")
-    if page.version is not None:
+    if page.pointer is not None:
+        entry["pointer"] = pointer_to_entry(page.pointer)
+    elif page.version is not None:
         entry["version"] = page.version
-    if page.chunks is not None:
+    if page.chunks is not None and page.pointer is None:
         entry["chunks"] = page.chunks
     name = page.name.decode()
     if page.path.decode() != _default_path(page.slug):
@@ -146,12 +169,7 @@ def decode_tree(
     Pages whose entry does not tell size, version and number of chunks have ``version`` None and
     ``size`` 0: the caller measures them before anybody sees them. Raises ``TreeError``.
     """
-    try:
-        entries = json.loads(unpack(document), object_pairs_hook=_unambiguous)
-    except (ValueError, RecursionError) as error:
-        raise TreeError(f"the path tree is not JSON: {error}", remedy=_AGAIN) from None
-    if not isinstance(entries, dict):
-        raise TreeError("the path tree is not a JSON object", remedy=_AGAIN)
+    entries = _entries(document)
     pages: list[Page] = []
     rejected: list[Rejected] = []
     for slug, entry in entries.items():
@@ -162,9 +180,27 @@ def decode_tree(
             pages.append(_page(Slug(slug), path, rule, marks, default_mtime_ns))
         except UnicodeEncodeError:
             rejected.append(Rejected(slug, "name not UTF-8"))
+        except PointerProblem as bad:
+            rejected.append(Rejected(slug, f"pointer {bad}"))
         except _BadEntry as bad:
             rejected.append(Rejected(slug, str(bad)))
     return build_tree(pages, version, rejected)
+
+
+def raw_entry(document: str, slug: str) -> Mapping[str, object]:
+    """Return a page's entry as it is stored; empty if it is no object. Raises ``TreeError``."""
+    entry = _entries(document).get(slug)
+    return entry if isinstance(entry, dict) else {}
+
+
+def _entries(document: str) -> dict[str, object]:
+    try:
+        entries = json.loads(unpack(document), object_pairs_hook=_unambiguous)
+    except (ValueError, RecursionError) as error:
+        raise TreeError(f"the path tree is not JSON: {error}", remedy=_AGAIN) from None
+    if not isinstance(entries, dict):
+        raise TreeError("the path tree is not a JSON object", remedy=_AGAIN)
+    return entries
 
 
 def _unambiguous(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -210,6 +246,10 @@ def _page(
     slug: Slug, path: bytes, rule: AccessRule, entry: Mapping[str, object], default_mtime_ns: int
 ) -> Page:
     mtime_ns = _mtime_ns(entry.get("mtime", entry.get("updated_at")), default_mtime_ns)
+    if "pointer" in entry:
+        pointer = pointer_from_entry(entry["pointer"], entry.get("size"))
+        shown = Version(pointer.version)
+        return Page(slug, path, rule, pointer.size, mtime_ns, shown, 0, pointer=pointer)
     version = parse_version(entry.get("version"))
     size, chunks = _count(entry.get("size")), _count(entry.get("chunks"))
     if version is None or size is None or not chunks or chunks > max(1, size):

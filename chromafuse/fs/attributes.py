@@ -7,6 +7,7 @@ likes. Names change only with a refresh, which invalidates exactly those that ch
 
 from __future__ import annotations
 
+import secrets
 import stat
 from dataclasses import dataclass
 
@@ -19,7 +20,11 @@ NEGATIVE_SECONDS = 86_400.0
 
 FILE_MODE = stat.S_IFREG | 0o444
 DIRECTORY_MODE = stat.S_IFDIR | 0o555
+HUB_MODE = stat.S_IFDIR | 0o111
+"""A hub's root: whoever knows a session's name may go through, and nobody may list."""
 BLOCK = 4096
+GENERATION_BITS = 32
+"""What the kernel keeps of a generation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +55,23 @@ def directory_attributes(
     return entry
 
 
+def hub_attributes(inode: int, mtime_ns: int, owner: Owner) -> pyfuse3.EntryAttributes:
+    """Return the attributes of a hub's root; they do not tell how many sessions there are."""
+    entry = _attributes(inode, HUB_MODE, mtime_ns, owner)
+    entry.generation = 0  # the kernel wants that of the root of a mount
+    entry.st_nlink = 1
+    entry.st_size = 0
+    entry.st_blocks = 0
+    return entry
+
+
+def unknown_session() -> pyfuse3.EntryAttributes:
+    """Return the answer "there is no such session", which is asked anew every time."""
+    entry = absent()
+    entry.entry_timeout = 0
+    return entry
+
+
 def absent() -> pyfuse3.EntryAttributes:
     """Return the answer "there is no such name", which the kernel may remember."""
     entry = pyfuse3.EntryAttributes()
@@ -61,7 +83,8 @@ def absent() -> pyfuse3.EntryAttributes:
 def _attributes(inode: int, mode: int, mtime_ns: int, owner: Owner) -> pyfuse3.EntryAttributes:
     entry = pyfuse3.EntryAttributes()
     entry.st_ino = pyfuse3.InodeT(inode)
-    entry.generation = 0
+    # Part of a file handle (name_to_handle_at), whose other part, the number, can be guessed.
+    entry.generation = secrets.randbits(GENERATION_BITS)
     entry.entry_timeout = CACHE_SECONDS
     entry.attr_timeout = CACHE_SECONDS
     entry.st_mode = pyfuse3.ModeT(mode)

@@ -6,13 +6,21 @@ import errno
 
 from chromafuse.domain.errors import (
     AccessError,
+    BlobChanged,
+    BlobDenied,
+    BlobMissing,
     ChromafuseError,
     ContentError,
+    PageReplaced,
     StoreError,
 )
 
 _TABLE: tuple[tuple[type[ChromafuseError], int], ...] = (
     (AccessError, errno.EACCES),
+    (PageReplaced, errno.ESTALE),
+    (BlobChanged, errno.ESTALE),
+    (BlobMissing, errno.ENOENT),
+    (BlobDenied, errno.EACCES),
     (ContentError, errno.EIO),
     (StoreError, errno.EIO),
 )

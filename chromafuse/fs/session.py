@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import tempfile
 from collections.abc import Iterator
@@ -12,6 +13,8 @@ import pyfuse3
 from chromafuse.domain.errors import FuseUnavailable, MountError
 from chromafuse.fs.mounts import top_mount
 from chromafuse.fs.operations import Operations
+
+log = logging.getLogger(__name__)
 
 SUBTYPE = "chromafuse"
 
@@ -48,7 +51,12 @@ def detach(mount_point: str, device: str | None) -> None:
     libfuse unmounts whatever is on top at the path. If ``device`` (see ``mounts.Mount``), which
     ours had, is not that of the topmost mount, ours is gone already and nothing is unmounted.
     """
-    top = top_mount(mount_point)
+    try:
+        top = top_mount(mount_point)
+    except OSError as error:
+        log.error("whether %s is still mounted cannot be seen: %s", mount_point, error.strerror)
+        abandon()
+        return
     pyfuse3.close(unmount=top is not None and device in (None, top.device))
 
 

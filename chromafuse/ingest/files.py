@@ -10,6 +10,7 @@ import os
 import stat
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 MAX_FILE_BYTES = 512 * 1024 * 1024
 """A larger file is refused: a page is read into memory whole."""
@@ -61,6 +62,11 @@ def open_listing(path: Path) -> int:
     ``path`` is absolute and free of symlinks. Raises ``OSError``.
     """
     return _open(path, _LIST_FLAGS)
+
+
+def open_file(path: Path) -> BinaryIO:
+    """Open the regular file ``path`` to read. Raises ``OSError`` or ``RefusedError``."""
+    return open(_open_regular(path), "rb")
 
 
 def read_head(path: Path, size: int) -> bytes:

@@ -11,7 +11,7 @@ import posixpath
 import re
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from chromafuse.domain.access import AUTHENTICATED, HIDDEN, PUBLIC, AccessRule
 from chromafuse.domain.errors import IngestError
@@ -34,6 +34,8 @@ _LABELS = frozenset(
     | {"name", "openapi", "product", "public", "searchable", "tab", "tag", "tags", "title", "url"}
     | {"api", "background", "banner", "footer", "logo", "navbar", "theme", "version"}
 )
+_NAMES = ("group", "tab", "anchor", "dropdown", "item", "version", "language", "product", "page")
+_SHOWN = 60
 _ENDPOINT = re.compile(
     r"(?:\S+\s+)?(?:get|post|put|patch|delete|head|options|trace|connect|webhook)\s+\S.*", re.I
 )
@@ -44,14 +46,16 @@ class Entry:
     """One occurrence of a page in the navigation.
 
     ``page`` is the path as written without a leading ``/`` or ``./``; ``hidden`` tells that a node
-    above it is hidden; ``rule`` is what the nearest node that states ``public`` says. An entry is
-    ``implied`` if it stands below a key that is not known: it may close a page, but not show one.
+    above it is hidden; ``rule`` is what the nearest node that states ``public`` says, and
+    ``origin`` names that node. An entry is ``implied`` if it stands below a key that is not known:
+    it may close a page, but not show one.
     """
 
     page: str
     hidden: bool
     rule: AccessRule | None
     implied: bool = False
+    origin: str = field(default="", compare=False)
 
     @property
     def closes(self) -> bool:
@@ -99,7 +103,7 @@ def read_navigation(name: str, load: Load, *, lenient: bool = False) -> Navigati
     if not isinstance(navigation, dict | list):
         raise IngestError(f"{printable(name)}: `navigation` is neither an object nor a list")
     walk = _Walk(name)
-    entries = tuple(walk.entries(navigation, hidden=False, rule=None, implied=False))
+    entries = tuple(walk.entries(navigation, _Above()))
     return Navigation(entries, site_files, tuple(walk.notices))
 
 
@@ -204,6 +208,16 @@ class _Expander:
         return self.done[rel]
 
 
+@dataclass(frozen=True, slots=True)
+class _Above:
+    """What the nodes above say."""
+
+    hidden: bool = False
+    rule: AccessRule | None = None
+    implied: bool = False
+    origin: str = ""
+
+
 @dataclass(slots=True)
 class _Walk:
     """Collects the entries of an expanded navigation."""
@@ -213,35 +227,32 @@ class _Walk:
     nodes: int = 0
     complained: set[str] = field(default_factory=set)
 
-    def entries(
-        self, node: object, *, hidden: bool, rule: AccessRule | None, implied: bool
-    ) -> Iterator[Entry]:
-        """Yield the entries in and below ``node``; ``implied`` is below a key that is not known."""
+    def entries(self, node: object, above: _Above) -> Iterator[Entry]:
+        """Yield the entries in and below ``node``."""
         # Shared references make few bytes of JSON into exponentially many nodes.
         self.nodes += 1
         if self.nodes > _MAX_NODES:
             raise IngestError(f"{printable(self.site)}: the navigation has too many entries")
         if isinstance(node, str):
-            entry = Entry(_normal(node), hidden, rule, implied)
-            if entry.closes or not implied:
+            entry = Entry(_normal(node), above.hidden, above.rule, above.implied, above.origin)
+            if entry.closes or not above.implied:
                 yield entry
         elif isinstance(node, list):
             for item in node:
-                yield from self.entries(item, hidden=hidden, rule=rule, implied=implied)
+                yield from self.entries(item, above)
         elif isinstance(node, dict):
-            hidden = hidden or _is_on(node.get("hidden"))
-            rule = self._rule(node, rule)
+            here = replace(above, hidden=above.hidden or _is_on(node.get("hidden")))
+            if "public" in node:
+                here = replace(here, rule=self._rule(node["public"]), origin=_origin(node))
             for key in _pages_keys(node):
-                below = implied or key not in _CONTAINERS
-                yield from self.entries(node[key], hidden=hidden, rule=rule, implied=below)
-        elif not implied:
+                below = above.implied or key not in _CONTAINERS
+                yield from self.entries(node[key], replace(here, implied=below))
+        elif not above.implied:
             self._complain("an entry that is neither a path nor a group is passed over")
 
-    def _rule(self, node: Mapping[str, object], inherited: AccessRule | None) -> AccessRule | None:
-        if "public" not in node:
-            return inherited
-        if isinstance(node["public"], bool):
-            return PUBLIC if node["public"] else AUTHENTICATED
+    def _rule(self, public: object) -> AccessRule:
+        if isinstance(public, bool):
+            return PUBLIC if public else AUTHENTICATED
         self._complain("`public` is not true or false: pages below it are hidden from everybody")
         return HIDDEN
 
@@ -255,6 +266,15 @@ def _pages_keys(node: Mapping[str, object]) -> list[str]:
     """Return the keys of ``node`` below which pages stand: the known ones first, in their order."""
     known = [key for key in _CONTAINERS if key in node]
     return known + [key for key in node if key not in _CONTAINERS and key not in _LABELS]
+
+
+def _origin(node: Mapping[str, object]) -> str:
+    """Return in words which node states ``public``, and what."""
+    name = next(((key, node[key]) for key in _NAMES if isinstance(node.get(key), str)), None)
+    subject = "a node" if name is None else f'{name[0]} "{printable(str(name[1])[:_SHOWN])}"'
+    public = node["public"]
+    words = str(public).lower() if isinstance(public, bool) else "neither true nor false"
+    return f"{subject} has public: {words}"
 
 
 def _is_on(value: object) -> bool:

@@ -6,7 +6,7 @@ import posixpath
 import re
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from chromafuse.domain.access import AccessRule, all_of
@@ -24,10 +24,14 @@ _FENCE = re.compile(r"[ \t]*(`{3,}|~{3,})")
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """What the navigation says of a page: whether it shows it, and its rule if it states one."""
+    """What the navigation says of a page: whether it shows it, and its rule if it states one.
+
+    ``origin`` names the node that states the rule.
+    """
 
     visible: bool
     rule: AccessRule | None
+    origin: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +127,12 @@ def resolve_entries(
         for rel in files:
             before = listed.get(rel)
             if before is None:
-                listed[rel] = Listed(not entry.hidden, entry.rule)
+                listed[rel] = Listed(not entry.hidden, entry.rule, entry.origin)
                 continue
             closes = before.rule is None and entry.closes
-            rule = entry.rule if closes else before.rule
-            listed[rel] = Listed(before.visible or not entry.hidden, rule)
+            decides = entry if closes else before
+            visible = before.visible or not entry.hidden
+            listed[rel] = Listed(visible, decides.rule, decides.origin)
     return listed, list(missing)
 
 

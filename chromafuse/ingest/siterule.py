@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
 from chromafuse.domain.access import HIDDEN, AccessRule, all_of, rule_from_marks
@@ -35,27 +35,28 @@ def rule_of_named(
     entries: Iterable[Entry],
     taken: Collection[str],
     stated: Mapping[str, AccessRule],
-    default: AccessRule,
+    default: Callable[[str], AccessRule],
 ) -> AccessRule:
     """Return the conjunction of the rules of all pages that ``entries`` name and are not taken.
 
-    ``taken`` are the paths of the files that are; ``stated`` what the navigation says of files.
-    A page that does not exist has the rule of its entry.
+    ``taken`` are the paths of the files that are; ``stated`` what the navigation says of files;
+    ``default`` the rule of a path of which it says nothing. A page that does not exist has the
+    rule of its entry.
     """
-    rules: set[AccessRule] = {default}
+    rules: set[AccessRule] = set()
     seen: set[tuple[str, AccessRule | None]] = set()
     for entry in entries:
         if (entry.page, entry.rule) in seen:
             continue
         seen.add((entry.page, entry.rule))
-        inherited = default if entry.rule is None else entry.rule
         files = [rel for name in page_names(entry.page) for rel in candidates(name)]
         for rel in files:
             if rel not in taken and _exists(root / rel):
+                inherited = default(rel) if entry.rule is None else entry.rule
                 own = stated.get(rel, inherited)
                 rules.add(_rule_of_file(root, rel, all_of([own, inherited])))
         if not any(rel in taken for rel in files):
-            rules.add(inherited)
+            rules.add(default(entry.page + ".mdx") if entry.rule is None else entry.rule)
     return all_of(rules)
 
 

@@ -8,24 +8,22 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from chromafuse.domain.access import HIDDEN, PUBLIC, AccessRule, all_of, rule_from_marks
+from chromafuse.domain.access import PUBLIC, AccessRule, all_of
 from chromafuse.domain.errors import IngestError
 from chromafuse.ingest.files import RefusedError, Root, os_reason, read_whole, resolve_inside
-from chromafuse.ingest.frontmatter import (
-    begins_with_block,
-    may_have_frontmatter,
-    parse_frontmatter,
-)
+from chromafuse.ingest.frontmatter import begins_with_block, may_have_frontmatter
 from chromafuse.ingest.navigation import Navigation, page_names, read_navigation
+from chromafuse.ingest.notices import SITE_NAMES, site_notices, twin_notices
 from chromafuse.ingest.report import Notice, Omission, printable
+from chromafuse.ingest.rulefile import NO_RULES, RuleFile
 from chromafuse.ingest.rules import MINTIGNORE, NamedPages, Rules, make_rules
 from chromafuse.ingest.selection import (
-    Listed,
     PageRules,
     closed_pages,
     missing_notices,
@@ -34,6 +32,7 @@ from chromafuse.ingest.selection import (
 )
 from chromafuse.ingest.siterule import rule_of_named, rule_of_omitted
 from chromafuse.ingest.slugs import assign_slugs
+from chromafuse.ingest.stated import Judged, Stated, judge_page, stated_by_navigation, unused
 from chromafuse.ingest.walk import Found, walk
 
 __all__ = [
@@ -47,7 +46,6 @@ __all__ = [
     "read_source",
 ]
 
-_SITE_NAMES = ("docs.json", "mint.json")
 _MAX_IGNORE_BYTES = 1024 * 1024
 
 
@@ -58,7 +56,9 @@ class SourceOptions:
     ``preset`` "auto" is "mintlify" where ``docs.json`` or ``mint.json`` stands at the root.
     ``include`` brings back what a preset or ``.mintignore`` leaves out, never what ``exclude``
     names. ``hidden`` takes pages that are hidden, noindex or not in the navigation; ``snippets``
-    takes files that pages only import. ``default_access`` is the rule of an unmarked page.
+    takes files that pages only import. ``access`` are rules for pages without marks, and
+    ``default_access`` is the rule of those that nothing names. ``others`` are paths that the site
+    has beside the tree's files, of which rules may say something too.
     """
 
     preset: Literal["auto", "mintlify", "plain"] = "auto"
@@ -67,6 +67,8 @@ class SourceOptions:
     hidden: bool = False
     snippets: bool = False
     default_access: AccessRule = PUBLIC
+    access: RuleFile = NO_RULES
+    others: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +77,17 @@ class Source:
 
     ``path`` is what to open, absolute and free of symlinks; ``rel`` its path in the site, and
     ``slug`` its unique page name. A ``site_file`` names every page, so only who may see every
-    page may see it. ``inherited`` is the rule that the navigation states for a page without marks;
-    ``named`` tells that it names the file.
+    page may see it. ``inherited`` is what holds for a page without marks, ``ruled`` what the rule
+    file says of it, and ``named`` tells that the navigation names the file.
     """
 
     path: Path
     rel: str
     slug: str
     site_file: bool
-    inherited: AccessRule | None = None
-    named: bool = False
+    inherited: Stated
+    ruled: Stated | None
+    named: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +116,13 @@ class Sources:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """A page's bytes, the same as text, its time in nanoseconds and who may see it."""
+    """A page's bytes, the same as text, its time in nanoseconds and who may see it, and why."""
 
     data: bytes
     text: str
     mtime_ns: int
     rule: AccessRule
+    why: str
     notices: tuple[Notice, ...]
 
 
@@ -131,7 +135,7 @@ def find_sources(root: Path, options: SourceOptions) -> Sources:
     """
     here = _real_root(root)
     base = here.path
-    site = next((name for name in _SITE_NAMES if _stands(base / name)), None)
+    site = next((name for name in SITE_NAMES if _stands(base / name)), None)
     mintlify = options.preset == "mintlify" or (options.preset == "auto" and site is not None)
     navigation = Navigation() if site is None else _navigation(base, site, mintlify, options)
     entries = navigation.entries or ()
@@ -145,7 +149,7 @@ def find_sources(root: Path, options: SourceOptions) -> Sources:
         raise IngestError(f"{printable(str(root))} cannot be listed: {os_reason(error)}") from None
     rels = {item.rel for item in found if isinstance(item, Found)}
     listed, missing = resolve_entries(entries, rels)
-    stated = _stated(listed, closed_pages(entries, rels))
+    stated = stated_by_navigation(site or "", listed, closed_pages(entries, rels))
     if mintlify:
         pages = PageRules(
             includes=rules.includes,
@@ -154,37 +158,43 @@ def find_sources(root: Path, options: SourceOptions) -> Sources:
             snippets=options.snippets,
         )
         found = select_pages(base, found, pages)
+    found = [_without_rules(base, item, options.access) for item in found]
     files = [item for item in found if isinstance(item, Found)]
     omissions = [item for item in found if isinstance(item, Omission)]
     slugs = assign_slugs(item.rel for item in files)
     site_files = navigation.site_files | {
-        real for name in _SITE_NAMES if (real := _real_file(base, name)) is not None
+        real for name in SITE_NAMES if (real := _real_file(base, name)) is not None
     }
     notices = list(navigation.notices)
     if mintlify:
         notices += missing_notices(site or "", missing, omissions)
-        notices += _site_notices(site, omissions)
-    notices += _twin_notices({item.rel for item in files}, mintlify)
-    sources = (
-        Source(
+        notices += site_notices(site, omissions)
+    notices += twin_notices({item.rel for item in files}, mintlify)
+    taken = {item.rel for item in files}
+    notices += options.access.unmatched({*taken, *options.others})
+    sources = []
+    for item in files:
+        ruled = options.access.find(item.rel, item.real)
+        source = Source(
             path=base / item.real,
             rel=item.rel,
             slug=slugs[item.rel],
             site_file=item.real in site_files,
             # A link to a restricted page must not show what the navigation restricts.
-            inherited=_inherited(stated, item.rel, item.real),
+            inherited=_inherited(stated.get(item.rel, stated.get(item.real)), ruled, item, options),
+            ruled=ruled,
             named=item.rel in listed,
         )
-        for item in files
-    )
-    taken = {item.rel for item in files}
-    named_rule = rule_of_named(base, entries, taken, stated, options.default_access)
+        sources.append(source)
+    rules_of = {rel: item.rule for rel, item in stated.items()}
+    named_rule = rule_of_named(base, entries, taken, rules_of, partial(_default_rule, options))
+    named_rule = all_of([options.default_access, named_rule])
     result = Sources(here, tuple(sources), tuple(omissions), tuple(notices), named_rule)
     result.ensure_root()
     return result
 
 
-def read_source(source: Source, options: SourceOptions) -> Content | Omission:
+def read_source(source: Source) -> Content | Omission:
     """Return the content of ``source``, or why it cannot be stored; never blocks on a FIFO."""
     where = printable(source.rel)
     try:
@@ -196,27 +206,22 @@ def read_source(source: Source, options: SourceOptions) -> Content | Omission:
         return Omission(where, str(error), lost=True)
     except OSError as error:
         return Omission(where, f"cannot be read: {os_reason(error)}", lost=True)
-    default = options.default_access if source.inherited is None else source.inherited
-    if not (_is_page(source) or begins_with_block(source.path.name, text)):
-        return Content(file.data, text, file.mtime_ns, default, ())
-    front = parse_frontmatter(text)
-    if front.broken is None:
-        rule, warning = rule_from_marks(front.marks, default)
-        texts = [] if warning is None else [warning]
-    else:
-        rule, texts = HIDDEN, [f"hidden from everybody: {front.broken}"]
-    if front.commented_rule:
-        texts.append("an access mark in a comment of the frontmatter has no effect")
+    judged = Judged(source.inherited)
+    if _is_page(source) or begins_with_block(source.path.name, text):
+        judged = judge_page(text, source.inherited)
+    texts = [*judged.warnings]
+    if judged.stated is not source.inherited:
+        texts += unused(judged.stated, source.ruled)
     notices = tuple(Notice(where, item) for item in texts)
-    return Content(file.data, text, file.mtime_ns, rule, notices)
+    rule, why = judged.stated.rule, judged.stated.why
+    return Content(file.data, text, file.mtime_ns, rule, why, notices)
 
 
-def rule_of_lost(source: Source, options: SourceOptions) -> AccessRule:
+def rule_of_lost(source: Source) -> AccessRule:
     """Return what ``source``, which cannot be stored, adds to the rule of the site files."""
-    default = options.default_access if source.inherited is None else source.inherited
     if _is_page(source):
-        return rule_of_omitted(source.path, default)
-    return default if source.named else PUBLIC
+        return rule_of_omitted(source.path, source.inherited.rule)
+    return source.inherited.rule if source.named else PUBLIC
 
 
 def _is_page(source: Source) -> bool:
@@ -299,35 +304,26 @@ def _rules(base: Path, mintlify: bool, options: SourceOptions, named: NamedPages
     )
 
 
-def _stated(
-    listed: Mapping[str, Listed], closed: Mapping[str, AccessRule]
-) -> dict[str, AccessRule]:
-    stated = {rel: item.rule for rel, item in listed.items() if item.rule is not None}
-    return stated | {rel: all_of([rule, stated.get(rel, rule)]) for rel, rule in closed.items()}
+def _inherited(
+    listed: Stated | None, ruled: Stated | None, item: Found, options: SourceOptions
+) -> Stated:
+    """Return what holds for a file without marks of its own.
+
+    The navigation wins over the rule file. What is no page, such as an OpenAPI file, repeats what
+    pages say and cannot carry marks: of it both hold.
+    """
+    if listed is not None and ruled is not None and not may_have_frontmatter(item.rel):
+        return listed.together(ruled)
+    return listed or ruled or Stated(options.default_access)
 
 
-def _inherited(stated: Mapping[str, AccessRule], rel: str, real: str) -> AccessRule | None:
-    return stated.get(rel, stated.get(real))
+def _default_rule(options: SourceOptions, rel: str) -> AccessRule:
+    """Return the rule of a path of which the navigation says nothing."""
+    found = options.access.find(rel)
+    return options.default_access if found is None else found.rule
 
 
-def _site_notices(site: str | None, omissions: Iterable[Omission]) -> Iterator[Notice]:
-    if site is None:
-        text = "there is none at the root: every page counts as one of the navigation"
-        yield Notice(_SITE_NAMES[0], text)
-    for omission in omissions:
-        if omission.path.endswith("/" + MINTIGNORE):
-            yield Notice(omission.path, f"has no effect: only {MINTIGNORE} at the root has")
-
-
-def _twin_notices(rels: set[str], mintlify: bool) -> Iterator[Notice]:
-    for rel in sorted(rels):
-        stem = rel.removesuffix(".mdx")
-        if stem == rel:
-            stem = rel.removesuffix(".md")
-        elif stem + ".md" in rels:
-            yield Notice(printable(stem + ".md"), f"has the same URL as {printable(rel)}")
-        if mintlify and stem != rel and stem.endswith("/index"):
-            page = stem.removesuffix("/index")
-            for twin in (page + ".mdx", page + ".md"):
-                if twin in rels:
-                    yield Notice(printable(rel), f"has the same URL as {printable(twin)}")
+def _without_rules(base: Path, item: Found | Omission, access: RuleFile) -> Found | Omission:
+    if isinstance(item, Found) and access.path == base / item.real:
+        return Omission(printable(item.rel), "holds the access rules", lost=False)
+    return item

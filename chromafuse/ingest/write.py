@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -43,9 +43,12 @@ from chromafuse.domain.page import (
     same_stored,
     storage_digest,
 )
+from chromafuse.domain.pointer import Registration
 from chromafuse.domain.tree import TreeVersion, build_tree, path_problem
 from chromafuse.domain.treecodec import TREE_ID, encode_tree, part_ids
 from chromafuse.ingest.intent import Intent
+from chromafuse.ingest.objects import Registered, Users, find_objects, page_of, place_of
+from chromafuse.ingest.report import printable
 from chromafuse.ingest.sources import (
     Content,
     Notice,
@@ -58,7 +61,8 @@ from chromafuse.ingest.sources import (
     rule_of_lost,
 )
 from chromafuse.ingest.switch import switch_tree
-from chromafuse.ports import ChunkWriter, NewRecord
+from chromafuse.ingest.uploads import Uploaded, UploadOptions, upload
+from chromafuse.ports import BlobReader, ChunkWriter, NewRecord
 from chromafuse.treestore import Head, load_tree, parse_head
 
 log = logging.getLogger(__name__)
@@ -99,20 +103,34 @@ class Progress(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class IngestOptions:
-    """How to store; what to take is in ``sources``."""
+    """How to store; what to take is in ``sources``.
+
+    ``registrations`` name the objects to point to, which ``blobs`` reads.
+    """
 
     sources: SourceOptions = field(default_factory=SourceOptions)
     chunk_size: int = DEFAULT_CHUNK_SIZE
     embedder: Embedder = field(default_factory=Placeholder)
+    registrations: Sequence[Registration] = ()
+    blobs: BlobReader | None = None
+    uploads: UploadOptions | None = None
+    """What to upload, and where to; None: nothing."""
+    switched: Callable[[], None] = lambda: None
+    """Called when readers find the new tree, and before the old pages are deleted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What an ingest did. ``bytes`` and ``chunks`` are the site's, not only what was written."""
+    """What an ingest did. ``bytes`` and ``chunks`` are the site's, not only what was written.
+
+    ``pointers`` are those of its pages whose bytes are outside Chroma.
+    """
 
     pages: int
     chunks: int
     bytes: int
+    pointers: int
+    uploaded: int
     written_pages: int
     written_chunks: int
     unchanged_pages: int
@@ -138,6 +156,9 @@ def ingest(root: Path, store: ChunkWriter, options: IngestOptions, progress: Pro
     return _Ingest(store, options, progress).run(root)
 
 
+_NAMES_ALL = "it names every page of the site: all their rules together"
+
+
 class _Ingest:
     """One run. State: what is stored already, and what this run has written so far."""
 
@@ -153,17 +174,36 @@ class _Ingest:
         self._intent = Intent(store, self._id, options.embedder.dimension)
         self._omissions: list[Omission] = []
         self._notices: list[Notice] = []
+        self._reasons: dict[Slug, str] = {}
+        self._uploaded: dict[str, Uploaded] = {}
 
     def run(self, root: Path) -> Summary:
         self._progress.phase("looking for pages")
-        sources = find_sources(root, self._options.sources)
+        objects = self._find_objects()
+        others = tuple(item.rel for item in objects)
+        sources = find_sources(root, replace(self._options.sources, others=others))
         self._omissions += sources.omissions
         self._notices += sources.notices
         base = _base(self._store)
         with self._taken_back_on_failure():
             self._progress.phase("reading what is stored")
             stored = set(self._store.scan_ids())
-            pages = self._store_pages(sources, base, stored)
+            access = self._options.sources.access
+            self._upload(sources)
+            for item in objects:
+                if item.rel in self._uploaded:
+                    where = printable(item.blob.pointer.location.url)
+                    problem = f"/{printable(item.rel)} is a file of the tree"
+                    self._omissions.append(Omission(where, problem, lost=True))
+            ruled = [item.source.ruled for item in self._uploaded.values()]
+            ruled += [access.find(i.rel) for i in objects if i.rel not in self._uploaded]
+            objects = [
+                *(item.item for item in self._uploaded.values()),
+                *(item for item in objects if item.rel not in self._uploaded),
+            ]
+            users = Users(objects, ruled)
+            pages = self._store_pages(sources, base, stored, users)
+            pages += self._point(objects, pages, users)
             sources.ensure_root()
             return self._finish(pages, base, stored)
 
@@ -178,7 +218,7 @@ class _Ingest:
         if new.rejected:
             refused = new.rejected[0]
             raise IngestError(f"{refused.slug} cannot be stored: {refused.reason}")
-        text = encode_tree(new.pages, self._store.record_bytes)
+        text = encode_tree(new.pages, self._store.record_bytes, self._reasons)
         switched = text.version != base.version
         parts = part_ids(self._id, len(text.documents)) if switched else base.parts
         expected = _ids_of(new.pages) | set(parts)
@@ -196,15 +236,24 @@ class _Ingest:
                 garbage,
                 dimension=dimension,
             )
+            if switched:
+                self._options.switched()
             self._delete(garbage)
-        written = {page.slug for page in new.pages if (page.version or "")[24:] == self._id}
+        pointers = sum(page.pointer is not None for page in new.pages)
+        written = {
+            page.slug
+            for page in new.pages
+            if page.pointer is None and (page.version or "")[24:] == self._id
+        }
         return Summary(
             pages=len(new.pages),
             chunks=sum(page.chunks or 0 for page in new.pages),
             bytes=new.total_bytes,
+            pointers=pointers,
+            uploaded=sum(item.new for item in self._uploaded.values()),
             written_pages=len(written),
             written_chunks=len(self._written),
-            unchanged_pages=len(new.pages) - len(written),
+            unchanged_pages=len(new.pages) - len(written) - pointers,
             removed_pages=len(base.pages.keys() - {page.slug for page in new.pages}),
             removed_records=len(garbage),
             switched=switched,
@@ -213,28 +262,87 @@ class _Ingest:
             notices=tuple(self._notices),
         )
 
+    # Objects
+
+    def _find_objects(self) -> list[Registered]:
+        blobs = self._options.blobs
+        if blobs is None or not self._options.registrations:
+            return []
+        self._progress.phase("looking for objects")
+        objects, omissions = find_objects(self._options.registrations, blobs)
+        self._omissions += omissions
+        return objects
+
+    def _upload(self, sources: Sources) -> None:
+        if self._options.uploads is None:
+            return
+        self._progress.phase("uploading large files", len(sources.files))
+        for source in sources.files:
+            made = upload(source, self._options.uploads)
+            self._progress.advance()
+            if made is not None:
+                self._uploaded[source.rel] = made
+
+    def _point(
+        self, objects: Sequence[Registered], pages: Sequence[Page], users: Users
+    ) -> list[Page]:
+        """Return pages for ``objects``; what the tree has at a path stays there."""
+        options = self._options.sources
+        paths = {page.path.decode(): page for page in pages}
+        above = {path[:at] for path in paths for at in range(len(path)) if path[at] == "/"}
+        slugs = {page.slug for page in pages}
+        made = []
+        for item in objects:
+            problem = place_of(item, paths, above)
+            if problem is not None:
+                where = printable(item.blob.pointer.location.url)
+                self._omissions.append(Omission(where, problem, lost=True))
+                continue
+            rule, why = users.rule(item, options.default_access)
+            if item.rel in self._uploaded:
+                # The navigation may say something of a file of the tree.
+                rule = all_of([rule, self._uploaded[item.rel].rule])
+            page = page_of(item, rule, slugs)
+            slugs.add(page.slug)
+            self._reasons[page.slug] = why
+            made.append(page)
+        return made
+
     # Pages
 
-    def _store_pages(self, sources: Sources, base: _Base, stored: set[str]) -> list[Page]:
+    def _store_pages(
+        self, sources: Sources, base: _Base, stored: set[str], users: Users
+    ) -> list[Page]:
         self._progress.phase("storing pages", len(sources.files))
         pages: list[Page] = []
         # A site file names every page, also those that are not stored.
-        named = {sources.named_rule}
+        named = {sources.named_rule, *users.stated}
         for source in _site_files_last(sources.files):
-            content = read_source(source, self._options.sources)
+            if source.rel in self._uploaded:
+                self._progress.advance()
+                named.add(self._uploaded[source.rel].rule)
+                continue
+            content = read_source(source)
             self._progress.advance()
             if isinstance(content, Omission):
                 sources.ensure_root()
                 self._omissions.append(content)
-                named.add(rule_of_lost(source, self._options.sources))
+                named.add(rule_of_lost(source))
                 continue
             self._notices += content.notices
-            rule = all_of(named) if source.site_file else content.rule
+            rule, why = content.rule, content.why
+            if source.site_file:
+                rule = all_of([*named, rule])
+                why = "; and ".join(filter(None, [_NAMES_ALL, why]))
             named.add(rule)
+            users.note(source.rel, "" if source.site_file else content.text, rule)
+            if source.site_file:
+                users.note_site(source.rel, content.text)
             problem = path_problem(source.rel.encode())
             if problem:
                 self._omissions.append(Omission(source.rel, problem, lost=True))
                 continue
+            self._reasons[Slug(source.slug)] = why
             pages.append(
                 self._page(source, content, rule, base.pages.get(Slug(source.slug)), stored)
             )

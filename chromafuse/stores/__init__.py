@@ -1,4 +1,4 @@
 """Vendors behind ports: blocking, free of event loops, one module a vendor.
 
-The only importers of chromadb (embedded) and httpx (a Chroma server).
+The only importers of chromadb (embedded), httpx (a Chroma server) and boto3.
 """

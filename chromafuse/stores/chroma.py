@@ -28,6 +28,7 @@ from chromafuse.domain.errors import (
 )
 from chromafuse.domain.page import Metadata, MetadataValue, Record
 from chromafuse.ports import NewRecord, Where
+from chromafuse.stores.meter import Meter
 
 LOCK_SUFFIX = ".switch"
 GUARD_SUFFIX = ".takeover"
@@ -60,6 +61,8 @@ class Query:
     offset: int = 0
     documents: bool = True
     metadatas: bool = True
+    document: Where | None = None
+    """A condition on the text, in Chroma's form (``where_document``)."""
 
 
 class AlreadyExists(StoreError):
@@ -71,6 +74,7 @@ class Transport(Protocol):
 
     limits: Limits
     description: str
+    meter: Meter
 
     def open_collection(self, name: str, *, create: bool, lazy: bool = False) -> None:
         """Find (or create) the collection that the calls below are about.
@@ -112,6 +116,11 @@ class ChromaCollection:
         return f"collection {self._name} in {self._transport.description}"
 
     @property
+    def meter(self) -> Meter:
+        """What the requests to Chroma are counted with."""
+        return self._transport.meter
+
+    @property
     def record_bytes(self) -> int:
         return self._transport.limits.document_bytes
 
@@ -131,6 +140,20 @@ class ChromaCollection:
         if not where:
             raise StoreError("a search without a condition would return everything")
         return list(self._paged(lambda limit, offset: Query(None, where, limit, offset)))
+
+    def matching(self, document: Where, where: Where | None, most: int) -> list[Record]:
+        if not document:
+            raise StoreError("a search without a condition would return everything")
+        found: list[Record] = []
+        while len(found) < most:
+            limit = min(most - len(found), self._transport.limits.read_records)
+            records = self._transport.get(
+                Query(None, where, limit, len(found), documents=False, document=document)
+            )
+            found += records
+            if len(records) < limit:
+                break
+        return found
 
     def metadata(self, record_id: str) -> Metadata | None:
         records = self._transport.get(Query(ids=[record_id], limit=1, documents=False))

@@ -25,6 +25,7 @@ from chromafuse.domain.errors import StoreError, StoreMissing
 from chromafuse.domain.page import Metadata, MetadataValue, Record
 from chromafuse.ports import NewRecord
 from chromafuse.stores.chroma import AlreadyExists, Limits, Query, remedy_for
+from chromafuse.stores.meter import Meter
 
 if TYPE_CHECKING:
     from chromadb.api.client import Client
@@ -47,17 +48,49 @@ class EmbeddedTransport:
     def __init__(self, directory: Path, limits: Limits, *, write: bool = False) -> None:
         self.limits = limits
         self.description = str(directory)
+        self.meter = Meter()
+        self._directory = directory
         self._name = ""
         self._opened: Collection | None = None
+        self._following = threading.Lock()
         _make(directory)
         self._lock = _lock_for_writing(directory) if write else None
-        _prepare(directory)
+        self._client = self._connected()
+        self._database = _identity(directory)
+
+    def _connected(self) -> Client:
+        _prepare(self._directory)
         with self._errors():
             client = chromadb.PersistentClient(
-                str(directory), settings=Settings(anonymized_telemetry=False)
+                str(self._directory), settings=Settings(anonymized_telemetry=False)
             )
         # ClientAPI, the declared type, has no close().
-        self._client = cast("Client", client)
+        return cast("Client", client)
+
+    def _follow(self) -> None:
+        """Notice that the database has been deleted, or that another one is in its place.
+
+        The client would go on with the files that it has open, and never see what is stored
+        since. Raises ``StoreError``.
+        """
+        if _identity(self._directory) == self._database:
+            return
+        with self._following:
+            found = _identity(self._directory)
+            if found == self._database:
+                return  # another thread has done it
+            if found is None:
+                raise StoreMissing(
+                    f"there is no Chroma database in {self.description} any more",
+                    remedy="put it back, or fill it with `chromafuse ingest`",
+                )
+            if self._lock is not None:
+                raise StoreError(f"the database in {self.description} was replaced meanwhile")
+            log.info("there is another database in %s", self.description)
+            self._client.close()
+            self._client = self._connected()
+            self._database = found
+            self.open_collection(self._name, create=False)
 
     def open_collection(self, name: str, *, create: bool, lazy: bool = False) -> None:
         del lazy  # this takes no request
@@ -71,15 +104,16 @@ class EmbeddedTransport:
         """Return what ``call`` does; a collection that was made anew is found again."""
         if self._opened is None:
             raise StoreError("no collection is open")
+        self._follow()
         known = self._opened
         try:
-            with self._errors():
+            with self.meter.request(), self._errors():
                 return call(known)
         except StoreMissing:
             self.open_collection(self._name, create=False)
             if self._opened.id == known.id:
                 raise
-        with self._errors():
+        with self.meter.request(), self._errors():
             return call(self._opened)
 
     def get(self, query: Query) -> list[Record]:
@@ -93,6 +127,7 @@ class EmbeddedTransport:
         arguments: dict[str, Any] = {
             "ids": list(query.ids) if query.ids is not None else None,
             "where": query.where,
+            "where_document": query.document,
             "limit": query.limit,
             "offset": query.offset,
             "include": include,
@@ -184,6 +219,15 @@ def _plain(metadata: Mapping[str, Any] | None) -> Metadata:
         for key, value in (metadata or {}).items()
         if isinstance(value, str | int | float | bool)
     }
+
+
+def _identity(directory: Path) -> tuple[int, int] | None:
+    """Return device and inode of the database in ``directory``, or None if there is none."""
+    try:
+        found = (directory / _DATABASE).stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _make(directory: Path) -> None:

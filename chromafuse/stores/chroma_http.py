@@ -6,6 +6,8 @@ builds whatever embedding function the server's configuration names.
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Mapping, Sequence
 from types import UnionType
 from typing import Any
@@ -24,6 +26,7 @@ from chromafuse.domain.page import Metadata, MetadataValue, Record
 from chromafuse.ports import NewRecord
 from chromafuse.stores.chroma import AlreadyExists, Limits, Query, redact_url, remedy_for
 from chromafuse.stores.deadline_http import Deadlines, DeadlineTransport
+from chromafuse.stores.meter import Meter
 
 _PREFIX = "/api/v2/tenants/default_tenant/databases/default_database/collections"
 # Not compressed: what an answer takes in memory is then what came over the wire.
@@ -40,6 +43,7 @@ class HttpTransport:
     def __init__(self, url: str, timeout: float, limits: Limits) -> None:
         self.limits = limits
         self.description = redact_url(url)
+        self.meter = Meter()
         self._timeout = timeout
         self._deadlines = Deadlines()
         try:
@@ -78,6 +82,8 @@ class HttpTransport:
             body["ids"] = list(query.ids)
         if query.where is not None:
             body["where"] = query.where
+        if query.document is not None:
+            body["where_document"] = query.document
         asked = len(query.ids) if query.ids is not None else query.limit or 0
         return _records(self._on_collection("get", body, asked), query)
 
@@ -142,6 +148,10 @@ class HttpTransport:
     def _call(
         self, method: str, path: str, body: object = None, records: int = 0
     ) -> dict[str, Any]:
+        with self.meter.request():
+            return self._decoded(method, path, body, records)
+
+    def _decoded(self, method: str, path: str, body: object, records: int) -> dict[str, Any]:
         content = None if body is None else orjson.dumps(body)
         room = ANSWER_BYTES + records * ANSWER_BYTES_PER_RECORD
         try:
@@ -153,9 +163,12 @@ class HttpTransport:
                 remedy="check that the server runs and is not overloaded",
             ) from None
         except httpx.RequestError as error:
+            full = os.strerror(errno.EMFILE) in str(error)
             raise StoreUnavailable(
                 f"cannot reach Chroma at {self.description}: {error}",
-                remedy="check --chroma and that the server runs",
+                remedy="allow this process more open files: `ulimit -n`"
+                if full
+                else "check --chroma and that the server runs",
             ) from None
         if response.is_success:
             return self._decode(response)

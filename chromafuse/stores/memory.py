@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cachetools import LRUCache
+from cachetools import Cache, LRUCache
 
 from chromafuse.ports import PageKey
 
@@ -37,6 +37,13 @@ class MemoryCache:
     def get(self, key: PageKey) -> bytes | None:
         """Return the cached bytes, or None."""
         return self._pages.get(key)
+
+    def peek(self, key: PageKey) -> bytes | None:
+        """Return the cached bytes, or None, without counting as a use."""
+        try:
+            return Cache.__getitem__(self._pages, key)
+        except KeyError:
+            return None
 
     def put(self, key: PageKey, data: bytes) -> None:
         """Keep ``data``, unless it alone is larger than the cache."""

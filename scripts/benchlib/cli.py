@@ -17,18 +17,22 @@ from benchlib.lab import PROJECT, Lab
 from benchlib.model import BenchError, Results, judge
 from benchlib.mount_suite import MOUNT
 from benchlib.mounts import SUBJECTS
+from benchlib.pointer_suite import POINTERS
 from benchlib.rounds import Teller, measure
+from benchlib.search_suite import SEARCH
+from benchlib.session_suite import SESSIONS
 from benchlib.signals import Interrupted, listen
 from benchlib.suites import Label, Setting, Suite
 from benchlib.targets import TARGETS
 
-SUITES = {suite.name: suite for suite in (INGEST, MOUNT)}
+SUITES = {suite.name: suite for suite in (INGEST, MOUNT, SEARCH, SESSIONS, POINTERS)}
 SLOW = frozenset(kind.name for kind in SUBJECTS if kind.slow)
 MIN_ROUNDS = 5
 README = PROJECT / "README.md"
 
 DESCRIPTION = """\
-Measure ingest and mounts, beside their peers, in one run on one machine.
+Measure ingest, mounts, searches, sessions and large objects, beside their peers, in one run on
+one machine.
 
 Subjects that are compared run side by side within a round, in changing order; a first round is
 discarded. Printed are median, least and most of the rounds, and targets, met or missed: a ratio

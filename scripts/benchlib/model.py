@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-Unit = Literal["s", "pages/s", "records/s", "MiB", "requests"]
+Unit = Literal["s", "pages/s", "records/s", "MiB", "KiB", "requests"]
 
 
 class BenchError(Exception):

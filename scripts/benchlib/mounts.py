@@ -175,6 +175,8 @@ class Chromafuse(Mount):
     """Our mount on one of the backends."""
 
     backend: ClassVar[str]
+    pushdown: ClassVar[str] = "off"
+    """What searches are shown: of everything, or only files that can match."""
     begins_within: ClassVar[float] = 2.0
     """Seconds after which a warm-up that is off stays so."""
 
@@ -188,7 +190,8 @@ class Chromafuse(Mount):
 
     def mount_command(self, point: Path) -> Sequence[str]:
         where = ["--chroma", self._target, "--collection", COLLECTION]
-        return [CHROMAFUSE, "mount", str(point), *where, *self.options()]
+        narrowing = ["--pushdown", self.pushdown]
+        return [CHROMAFUSE, "mount", str(point), *where, *narrowing, *self.options()]
 
     def unmount_command(self, point: Path) -> Sequence[str]:
         return [CHROMAFUSE, "umount", str(point)]
@@ -204,7 +207,11 @@ class Chromafuse(Mount):
     def settle(self, point: Path) -> None:
         begun = time.monotonic()
         end = begun + SETTLE_SECONDS
-        while (state := self.status(point)["warm_up"]["state"]) in ("running", "off"):
+        while (state := self.status(point)["warm_up"]["state"]) in (
+            "off",
+            "waiting",
+            "running",
+        ):
             # It is off until it begins, and for good where not all fits into the cache.
             if state == "off" and time.monotonic() > begun + self.begins_within:
                 return

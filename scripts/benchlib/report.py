@@ -111,7 +111,7 @@ def _grids(report: Report) -> Iterator[_Grid]:
 
 def _row_name(name: str, cells: Sequence[Figure | None]) -> str:
     unit = next(cell.unit for cell in cells if cell)
-    return f"{name}, MiB" if unit == "MiB" else name
+    return f"{name}, {unit}" if unit in ("MiB", "KiB") else name
 
 
 def print_report(report: Report) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from benchlib import pointer_suite
 from benchlib.ingest_suite import INGEST
 from benchlib.model import Ref, Target
 from benchlib.mount_suite import BARE, MOUNT
@@ -18,7 +19,11 @@ from benchlib.mounts import (
     NoWarmUp,
     Squashfuse,
 )
+from benchlib.pointer_suite import GROUP as POINTED
+from benchlib.pointer_suite import POINTERS
+from benchlib.search_suite import SEARCH
 from benchlib.services import BACKENDS
+from benchlib.session_suite import HUB, SESSIONS
 
 LARGE = frozenset({"ai20"})
 OURS = (ChromafuseEmbedded.name, ChromafuseServer.name)
@@ -121,5 +126,71 @@ TARGETS: tuple[Target, ...] = (
             LARGE,
         )
         for many, few in ((ManyServer, KeptServer), (ManyEmbedded, KeptEmbedded))
+    ),
+    # Sessions.
+    *(
+        Target(SESSIONS.name, Ref(group, HUB, "open + read, p90"), "<=", plus=0.001)
+        for group in ("100 sessions", "1,000 sessions")
+    ),
+    Target(SESSIONS.name, Ref("1 session", HUB, "command"), "<=", plus=0.15),
+    Target(SESSIONS.name, Ref("1,000 sessions", HUB, "memory each"), "<=", plus=4.0),
+    # Large objects.
+    Target(
+        POINTERS.name,
+        Ref(POINTED, pointer_suite.OURS, "first"),
+        "<=",
+        1 / 0.8,
+        (Ref(POINTED, pointer_suite.BARE, "first"),),
+    ),
+    Target(
+        POINTERS.name,
+        Ref(POINTED, pointer_suite.OURS, "first byte"),
+        "<=",
+        1.3,
+        (Ref(POINTED, pointer_suite.BARE, "first byte"),),
+    ),
+    # From the page cache, as that of any FUSE file system.
+    Target(
+        POINTERS.name,
+        Ref(POINTED, pointer_suite.OURS, "second"),
+        "<=",
+        1.3,
+        (Ref(POINTED, pointer_suite.FUSE, "second"),),
+    ),
+    Target(POINTERS.name, Ref(POINTED, pointer_suite.OURS, "memory"), "<=", plus=MEMORY),
+    # Searches.
+    *(
+        Target(
+            SEARCH.name,
+            Ref(task, ours, "second"),
+            "<=",
+            factor,
+            (Ref(task, of, "second"),),
+            plus,
+            LARGE,
+        )
+        for task, ours, factor, of, plus in (
+            ("grep rare", "narrowed", 0.6, "local", 0.0),
+            ("grep absent", "narrowed", 0.25, "local", 0.0),
+            ("rg rare", "narrowed", 1.2, "local", 0.0),
+            ("grep broad", "narrowed", 3.0, "local", 0.0),
+            ("grep anything", "narrowed", 1.0, "every file", 0.005),
+        )
+    ),
+    Target(
+        SEARCH.name,
+        Ref("cgrep rare", "cgrep", "second"),
+        "<=",
+        1.0,
+        (Ref("grep rare", "narrowed", "second"),),
+        0.02,
+        LARGE,
+    ),
+    Target(
+        SEARCH.name,
+        Ref("grep rare", "narrowed, nothing cached", "first"),
+        "<=",
+        plus=0.15,
+        corpora=LARGE,
     ),
 )

@@ -8,6 +8,9 @@ preparing are never in the seconds that are told, neither for us nor for the bar
 ``bare``    the records in PATH through a chromadb client
 ``bulk``    read all chunks, as fast as a chromadb client can, in calls of ``PAGE`` records
 ``get``     read the chunks of the page whose slug is PATH
+``sessions``  open as many sessions of the hub TARGET as PATH tells, and read its page in each
+``download``  the object PATH of the bucket COLLECTION at TARGET, and its first MiB, with boto3
+``sequential``  the file PATH twice from its beginning to its end, after COLLECTION beside it
 ``shape``   what was dumped into PATH, as other tools store a tree: chunks without their version
             that are lines joined by a line break, slugs with an ending, the tree as plain JSON
 """
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
 BARE_BATCH = 1_000
 """Records a call. Batches of 300 to 5,000 are equally fast."""
 PAGE = 5_000
+PIECE = 1 << 20
 
 
 class _Silent:
@@ -170,12 +174,102 @@ def shape(target: str, collection: str, path: str) -> Mapping[str, object]:
     return {"records": len(chunks)}
 
 
+def sessions(target: str, collection: str, path: str) -> Mapping[str, object]:
+    import os
+
+    from chromafuse import control
+
+    del collection
+    asked = json.loads(path)
+    opened, read = [], []
+    with control.Client(target) as client:
+        _settle(client)
+        before = _resident_kib(client.pid)
+        for number in range(asked["count"]):
+            begun = time.perf_counter()
+            answer = client.ask("open", groups=[f"group-{number}"])
+            opened.append(time.perf_counter() - begun)
+            page = f"{answer['path']}/{asked['page']}"
+            with open(page, "rb", buffering=0) as file:
+                if not file.read():
+                    raise SystemExit(f"{page} is empty")
+            read.append(time.perf_counter() - begun)
+        grown = _resident_kib(client.pid) - before
+        fresh = client.ask("open")["path"]
+        begun = time.perf_counter()
+        names = os.listdir(str(fresh))
+        listed = time.perf_counter() - begun
+        begun = time.perf_counter()
+        with open(f"{fresh}/{asked['page']}", "rb", buffering=0) as file:
+            file.read()
+        catted = time.perf_counter() - begun
+    if not names:
+        raise SystemExit("a session shows nothing")
+    told = {"first open + read": read[0], "ls": listed, "cat": catted, "memory_kib": grown}
+    if asked["count"] > 1:
+        for name, values in (("open", opened), ("open + read", read)):
+            values.sort()
+            for percent in (50, 90, 99):
+                told[f"{name}, p{percent}"] = values[len(values) * percent // 100]
+    return told
+
+
+def download(target: str, collection: str, path: str) -> Mapping[str, object]:
+    import boto3
+
+    client = boto3.client("s3", endpoint_url=target, region_name="us-east-1")
+    # The connection is there already for the others too.
+    client.list_objects_v2(Bucket=collection)
+    told: dict[str, object] = {}
+    for name, more in (("first byte", {"Range": f"bytes=0-{PIECE - 1}"}), ("first", {})):
+        begun = time.perf_counter()
+        body = client.get_object(Bucket=collection, Key=path, **more)["Body"]
+        while body.read(PIECE):
+            pass
+        told[name] = time.perf_counter() - begun
+    return told
+
+
+def sequential(target: str, collection: str, path: str) -> Mapping[str, object]:
+    del target
+    file = Path(path)
+    # Whatever is imported and connected with the first read of all is not what is measured.
+    if collection:
+        file.with_name(collection).read_bytes()
+    told: dict[str, object] = {}
+    for which in ("first", "second"):
+        begun = time.perf_counter()
+        with file.open("rb", buffering=0) as opened:
+            opened.read(1)
+            told.setdefault("first byte", time.perf_counter() - begun)
+            while opened.read(PIECE):
+                pass
+        told[which] = time.perf_counter() - begun
+    return told
+
+
+def _settle(client: Any) -> None:
+    end = time.monotonic() + 60
+    while client.ask("status")["warm_up"]["state"] != "done" and time.monotonic() < end:
+        time.sleep(0.05)
+
+
+def _resident_kib(pid: int) -> int:
+    for line in Path(f"/proc/{pid}/status").read_text().split("\n"):
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1])
+    raise SystemExit("the hub has ended")
+
+
 TASKS: Mapping[str, Callable[[str, str, str], Mapping[str, object]]] = {
     "ingest": ingest,
     "dump": dump,
     "bare": bare,
     "bulk": bulk,
     "get": get,
+    "sessions": sessions,
+    "download": download,
+    "sequential": sequential,
     "shape": shape,
 }
 

@@ -7,25 +7,25 @@ import random
 import threading
 import time
 import tracemalloc
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 import pytest
+import zstandard
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from chromafuse.domain.errors import ConfigError
 from chromafuse.domain.page import Slug
 from chromafuse.ports import PageKey
-from chromafuse.reader import _load
+from chromafuse.reader.loading import load
 from chromafuse.stores import redis as redis_module
-from chromafuse.stores.redis import NAMESPACE, TIMEOUT, RedisCache, decode, encode
+from chromafuse.stores.redis import NAMESPACE, TIMEOUT, Packer, RedisCache
 from tests.support.memory_store import MemoryDatabase, MemoryStore
 from tests.support.redis_server import RedisServer, running_redis
 from tests.support.sites import store_page
-from tests.support.wrappers import Recording
 
+PACKER = Packer()
 TEXT = "".join(f"line {n} of the page, as documentation has them\n" for n in range(200)).encode()
 TTL = 600
 SECRET = "hunter2-top-secret"  # noqa: S105 - nobody's
@@ -222,43 +222,67 @@ def test_another_collection_slug_or_version_is_another_entry(
 # -- what is believed
 
 
+def test_an_entry_under_the_name_of_another_is_none(server: RedisServer, cache: RedisCache) -> None:
+    pages = {key_of(1): b"one", key_of(2): b"two"}
+    cache.put_many(list(pages.items()))
+    first, second = server.names()
+    entries = [server.client.dump(name) or b"" for name in (first, second)]
+    server.client.restore(second, 0, entries[0], replace=True)
+    assert len(cache.get_many(sizes_of(pages))) == 1
+    server.client.restore(first, 0, entries[1], replace=True)
+    assert cache.get_many(sizes_of(pages)) == {}
+
+
 @given(st.binary(max_size=5_000))
 @example(b"")
 @example(b"\0" * 100_000)
 def test_any_bytes_come_back_from_their_entry(data: bytes) -> None:
-    assert decode(encode(data), len(data)) == data
+    assert PACKER.decode(PACKER.encode(data), len(data)) == data
 
 
-@given(st.binary(max_size=300), st.data())
+# Of nothing, a part is the whole.
+@given(st.binary(min_size=1, max_size=300), st.data())
 def test_an_entry_that_is_cut_is_not_believed(data: bytes, draw: st.DataObject) -> None:
-    entry = encode(data)
-    assert decode(entry[: draw.draw(st.integers(0, len(entry) - 1))], len(data)) is None
+    entry = PACKER.encode(data)
+    assert PACKER.decode(entry[: draw.draw(st.integers(0, len(entry) - 1))], len(data)) is None
 
 
 @given(st.binary(max_size=300), st.data())
 def test_a_flipped_bit_never_makes_other_bytes(data: bytes, draw: st.DataObject) -> None:
-    entry = bytearray(encode(data))
+    entry = bytearray(PACKER.encode(data))
     bit = draw.draw(st.integers(0, 8 * len(entry) - 1))
     entry[bit // 8] ^= 1 << bit % 8
-    # Some bits of a zlib stream mean nothing.
-    assert decode(bytes(entry), len(data)) in (None, data)
+    # Some bits of a frame mean nothing.
+    assert PACKER.decode(bytes(entry), len(data)) in (None, data)
 
 
 @given(st.binary(max_size=200), st.integers(0, 300))
 def test_garbage_is_not_believed(entry: bytes, size: int) -> None:
-    assert decode(entry, size) is None
+    assert PACKER.decode(entry, size) is None
+
+
+@pytest.mark.parametrize("more", [b"x", PACKER.encode(b"")])
+def test_an_entry_with_something_behind_it_is_not_believed(more: bytes) -> None:
+    assert PACKER.decode(PACKER.encode(TEXT) + more, len(TEXT)) is None
+
+
+def test_an_entry_without_a_checksum_is_not_believed() -> None:
+    entry = zstandard.ZstdCompressor().compress(TEXT)
+    assert PACKER.decode(entry, len(TEXT)) is None
 
 
 @given(st.binary(max_size=300), st.integers(0, 400))
 def test_an_entry_of_another_size_is_not_believed(data: bytes, size: int) -> None:
-    assert decode(encode(data), size) == (data if size == len(data) else None)
+    assert PACKER.decode(PACKER.encode(data), size) == (data if size == len(data) else None)
 
 
-def test_an_entry_that_unpacks_to_far_more_is_not_unpacked_whole() -> None:
-    bomb = encode(b"")[: -len(zlib.compress(b""))] + zlib.compress(b"\0" * (50 << 20))
+@pytest.mark.parametrize("tells_size", [True, False])
+def test_an_entry_that_unpacks_to_far_more_is_not_unpacked(tells_size: bool) -> None:
+    packer = zstandard.ZstdCompressor(write_checksum=True, write_content_size=tells_size)
+    bomb = packer.compress(b"\0" * (50 << 20))
     tracemalloc.start()
     try:
-        assert decode(bomb, 100) is None
+        assert PACKER.decode(bomb, 100) is None
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
         tracemalloc.stop()
@@ -277,7 +301,7 @@ def _flip(server: RedisServer, name: bytes) -> None:
 
 
 def _other_size(server: RedisServer, name: bytes) -> None:
-    server.client.set(name, encode(TEXT + b"more"))
+    server.client.set(name, PACKER.encode(TEXT + b"more"))
 
 
 def _garbage(server: RedisServer, name: bytes) -> None:
@@ -308,7 +332,7 @@ def _hash(server: RedisServer, name: bytes) -> None:
 def test_a_spoiled_entry_is_not_cached_and_its_page_comes_from_the_source(
     server: RedisServer, cache: RedisCache, spoil: Callable[[RedisServer, bytes], None]
 ) -> None:
-    store = Recording(MemoryStore(MemoryDatabase()))
+    store = MemoryStore(MemoryDatabase())
     pages = [store_page(store, f"p{n}", f"page {n}\n" * 20) for n in range(4)]
     work = [(PageKey("docs", page.slug, page.version or ""), page) for page in pages]
     texts = [f"page {n}\n".encode() * 20 for n in range(4)]
@@ -316,16 +340,12 @@ def test_a_spoiled_entry_is_not_cached_and_its_page_comes_from_the_source(
     [name] = server.names()
     spoil(server, name)
     cache.put_many([(key, text) for (key, _), text in zip(work[1:], texts[1:], strict=True)])
-    store.calls.clear()
-    loaded = _load(store, cache, work)
-    assert loaded.outcomes == texts
-    assert store.calls == ["get"]
-    assert loaded.fresh == [(work[0][0], texts[0])]
+    sizes = {key: page.size for key, page in work}
+    found = cache.get_many(sizes)
+    assert found == {key: text for (key, _), text in zip(work[1:], texts[1:], strict=True)}
     # What is put now mends it.
-    cache.put_many(loaded.fresh)
-    store.calls.clear()
-    assert _load(store, cache, work).outcomes == texts
-    assert store.calls == []
+    cache.put_many(load(store, [one for one in work if one[0] not in found]).fresh)
+    assert list(cache.get_many(sizes).values()) == texts
 
 
 # -- whatever it does, nobody notices
@@ -395,6 +415,7 @@ def test_a_server_that_was_never_there_is_one_line(
 def test_a_frozen_server_costs_one_timeout_and_then_nothing_while_it_rests(
     own_server: RedisServer, lines: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(redis_module, "FIRST_REST_SECONDS", 3600.0)
     monkeypatch.setattr(redis_module, "REST_SECONDS", 3600.0)
     pages = pages_of(5)
     with opened(own_server.url) as cache:
@@ -426,7 +447,7 @@ def test_it_rests_for_its_time_and_is_used_again_when_that_is_over(
         assert use(cache, pages) == 0
         own_server.start()
         own_server.forget_calls()
-        now += redis_module.REST_SECONDS - 0.1
+        now += redis_module.FIRST_REST_SECONDS - 0.1
         assert use(cache, pages) == 0
         assert own_server.calls("mget") == own_server.calls("set") == 0
         assert count(lines(), "works again") == 0

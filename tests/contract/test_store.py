@@ -15,7 +15,9 @@ import pytest
 
 from chromafuse.domain.errors import StoreError, StoreMissing, StoreUnavailable
 from chromafuse.domain.page import Metadata, Record
-from chromafuse.ports import ChunkWriter, NewRecord
+from chromafuse.domain.pattern import Fold, Literal, to_chroma
+from chromafuse.domain.pattern.fold import prepare
+from chromafuse.ports import ChunkWriter, NewRecord, Where
 from chromafuse.stores import chroma as chroma_module
 from chromafuse.stores.chroma import LOCAL_LIMITS, ChromaCollection, Limits
 from chromafuse.stores.chroma_http import HttpTransport
@@ -236,6 +238,154 @@ def test_a_search_without_a_condition_is_refused(backend: Backend) -> None:
 
 
 # -- paging
+
+
+def matching(store: ChunkWriter, document: Where, where: Where | None = None) -> list[str]:
+    return ids(store.matching(document, where, 100))
+
+
+def test_matching_finds_records_by_their_text_as_it_is(backend: Backend) -> None:
+    store = backend.open()
+    texts = {
+        "plain": "a needle in it\n",
+        "case": "a Needle in it\n",
+        "odd": "100% _under_ *star* [x] (y) 'q' \"d\" \\ back",
+        "letters": "stra\u00dfe caf\u00e9 cafe\u0301 \u65e5\u672c\u8a9e \U0001f600\r\n",
+        "empty": "",
+    }
+    store.add([record(name, text) for name, text in texts.items()])
+    assert matching(store, {"$contains": "needle"}) == ["plain"]
+    assert matching(store, {"$contains": "needle in"}) == ["plain"]
+    assert matching(store, {"$contains": "e"}) == ["case", "letters", "odd", "plain"]
+    assert matching(store, {"$contains": "zz"}) == []
+    for name in ("odd", "letters"):
+        text = texts[name]
+        for start in range(len(text)):
+            for length in (1, 2, 3, 5):
+                assert name in matching(store, {"$contains": text[start : start + length]})
+    for other in ("%", "_", "*", "'", '"', "\\"):
+        assert matching(store, {"$contains": other}) == ["odd"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [
+        ("needle|quetzal", ["a", "c"]),
+        ("[nN][eE]edle", ["a", "b"]),
+        ("\\[x\\]", ["c"]),
+        ("[s\u017f]tream|[k\u212a]elvin", ["d", "e"]),
+        ("a\\.b", []),
+        ("l\\. q", ["c"]),
+    ],
+)
+def test_matching_takes_literals_as_an_expression(
+    backend: Backend, pattern: str, found: list[str]
+) -> None:
+    store = backend.open()
+    texts = {
+        "a": "needle",
+        "b": "Needle",
+        "c": "[x] l. quetzal",
+        "d": "\u017ftream",
+        "e": "\u212aelvin",
+    }
+    store.add([record(name, text) for name, text in texts.items()])
+    assert matching(store, {"$regex": pattern}) == found
+
+
+ODD_LITERALS = [
+    *("".join(map(chr, range(start, start + 8))) for start in range(32, 127, 8)),
+    *(chr(code) for code in (*range(1, 10), 11, 12, 13, *range(32, 128))),
+    *("(?i)x", "a{2}", "[a-z]", "^x$", "x|y", "\\d+", "&&", "--", "~~", "a-b", "\\Qx\\E", "# x"),
+    *("\u00e9", "e\u0301", "\u017f", "\u65e5\u672c", "\U0001f600", "\u2028", "\ufeff", "\ud7a3"),
+]
+
+
+def test_what_is_asked_for_is_found_whatever_its_characters(backend: Backend) -> None:
+    """As a search asks: with one expression, which also finds the tree."""
+    store = backend.open()
+    names = [f"id{n:03}" for n in range(len(ODD_LITERALS))]
+    store.add(
+        [record(name, f"<{text}>\n") for name, text in zip(names, ODD_LITERALS, strict=True)]
+        + [record("tree", "H4sIAAAA"), record("other", "nothing of it")]
+    )
+    for name, text in zip(names, ODD_LITERALS, strict=True):
+        for also in ("H4sI", None):
+            condition = to_chroma(Literal(f"<{text}>"), also=also)
+            assert condition is not None
+            has = [n for n, t in zip(names, ODD_LITERALS, strict=True) if f"<{text}>" in f"<{t}>"]
+            assert name in has
+            assert matching(store, condition) == ([*has, "tree"] if also else has), condition
+        for fold in (Fold.ASCII, Fold.UNICODE):
+            folded = prepare(f"<{text}>", fold)
+            if "\n" not in folded:
+                condition = to_chroma(Literal(folded, fold), also="H4sI")
+                assert condition is not None
+                assert {name, "tree"} <= set(matching(store, condition)), condition
+
+
+def test_matching_has_metadata_and_no_text_and_as_many_as_asked_for(backend: Backend) -> None:
+    store = backend.open()
+    fill(store, 20)
+    found = store.matching({"$contains": "text 7"}, None, 100)
+    assert [(one.id, one.document, one.metadata) for one in found] == [
+        ("id007", None, {"n": 7, "even": False})
+    ]
+    for most in (1, 5, 19, 20):
+        assert len(store.matching({"$contains": "text"}, None, most)) == most
+    assert len(store.matching({"$contains": "text"}, None, 21)) == 20
+
+
+def test_matching_is_restricted_to_what_the_metadata_allow(backend: Backend) -> None:
+    store = backend.open()
+    for n, access in enumerate(("public", "g:staff", "g:other")):
+        store.add([record(f"id{n}", "needle", access=access), record(f"no{n}", "x", access=access)])
+    store.add([record("none", "needle", page="x")])
+    needle = {"$contains": "needle"}
+    assert matching(store, needle, {"access": {"$in": ["public"]}}) == ["id0"]
+    assert matching(store, needle, {"access": {"$in": ["public", "g:other"]}}) == ["id0", "id2"]
+    assert matching(store, needle, {"access": {"$in": ["g:nobody"]}}) == []
+    assert matching(store, needle) == ["id0", "id1", "id2", "none"]
+    for condition in ({"access": {"$in": ["public"]}}, None):
+        with pytest.raises(StoreError):
+            store.matching({}, condition, 100)
+
+
+def test_matching_takes_alternatives_of_text_and_of_metadata(backend: Backend) -> None:
+    store = backend.open()
+    store.add(
+        [
+            record("open", "needle", access="public"),
+            record("secret", "needle H4sI", access="g:staff"),
+            record("other", "thread", access="public"),
+            record("head", "H4sIAAAA", tree_version="abc"),
+            record("old", "H4sIAAAA", tree_version="xyz"),
+            record("odd", "H4sI too", access="public"),
+        ]
+    )
+    where = {"$or": [{"access": {"$in": ["public"]}}, {"tree_version": "abc"}]}
+    for condition in ({"$contains": "needle"}, {"$regex": "[nN]eedle|quetzal"}):
+        document = {"$or": [condition, {"$contains": "H4sI"}]}
+        assert matching(store, document, where) == ["head", "odd", "open"]
+
+
+def test_matching_sees_writes_at_once(backend: Backend) -> None:
+    store, other = backend.open(), backend.open()
+    needle = {"$contains": "needle"}
+    store.add([record("a", "needle")])
+    assert matching(other, needle) == ["a"]
+    store.upsert([record("a", "thread"), record("b", "a needle")])
+    assert matching(other, needle) == ["b"]
+    store.delete(["b"])
+    assert matching(other, needle) == []
+
+
+def test_matching_does_not_look_behind_a_nul(backend: Backend) -> None:
+    """Pages that have one are marked, and always candidates."""
+    store = backend.open()
+    store.add([record("nul", "before\0behind"), record("plain", "before behind")])
+    assert matching(store, {"$contains": "before"}) == ["nul", "plain"]
+    assert matching(store, {"$contains": "behind"}) == ["plain"]
 
 
 @pytest.mark.parametrize("count", [2, 3, 4, 6, 7, 11, 12])

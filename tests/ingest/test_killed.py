@@ -178,7 +178,8 @@ def kill_at_random(
             # A server carries out a write that was under way when its client was killed, be it
             # after the next ingest has looked; then it is the one after that cleans up.
             assert "://" in backend.target
-            assert len({one[:8] for one in late if not one.startswith("__")}) == 1
+            # What comes late may be the record of the intent alone, which begins with "__".
+            assert len({one[:8] for one in late if not one.startswith("__")}) <= 1
             assert finish(start_ingest(roots[(n + 1) % 2], backend.target, backend.name))
         with opened(backend) as store:
             check_clean(store, new)

@@ -15,16 +15,18 @@ from chromafuse.domain.access import (
     HIDDEN,
     PUBLIC,
     AccessRule,
+    all_of,
     any_of,
     operator_identity,
 )
 from chromafuse.domain.errors import ContentError, IngestError, StoreError, StoreUnavailable
 from chromafuse.domain.page import Page
 from chromafuse.domain.tree import PathTree, prune
-from chromafuse.domain.treecodec import TREE_ID
+from chromafuse.domain.treecodec import TREE_ID, raw_entry
+from chromafuse.ingest.rulefile import read_rules
 from chromafuse.ingest.sources import Content, Omission, Source, SourceOptions, read_source
 from chromafuse.ports import ChunkWriter, NewRecord
-from chromafuse.treestore import load_tree
+from chromafuse.treestore import fetch_text, load_tree
 from tests.support.sites import (
     all_records,
     foreign_chunks,
@@ -545,14 +547,14 @@ def test_a_root_that_vanishes_while_it_is_read_leaves_the_old_site(
     before = all_records(store)
     reads = 0
 
-    def read(source: Source, options: SourceOptions) -> Content | Omission:
+    def read(source: Source) -> Content | Omission:
         nonlocal reads
         reads += 1
         if reads == 4:
             root.rename(root.parent / "old")
             if how == "replaced":
                 root.mkdir()
-        return read_source(source, options)
+        return read_source(source)
 
     monkeypatch.setattr("chromafuse.ingest.write.read_source", read)
     (root / "index.mdx").write_text("changed")
@@ -564,9 +566,9 @@ def test_a_root_that_vanishes_while_it_is_read_leaves_the_old_site(
 def test_a_file_that_vanishes_alone_is_lost(
     store: ChunkWriter, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def read(source: Source, options: SourceOptions) -> Content | Omission:
+    def read(source: Source) -> Content | Omission:
         (root / "windows.md").unlink(missing_ok=True)
-        return read_source(source, options)
+        return read_source(source)
 
     monkeypatch.setattr("chromafuse.ingest.write.read_source", read)
     assert [item.path for item in run_ingest(root, store).lost] == ["windows.md"]
@@ -600,3 +602,29 @@ def test_an_image_does_not_close_docs_json(store: ChunkWriter, tmp_path: Path) -
     (root / "empty").mkdir()
     run_ingest(root, store)
     assert page_of(store, "docs.json").rule == PUBLIC
+
+
+def test_the_tree_tells_what_decided_and_a_rule_may_close_the_site_file(
+    store: ChunkWriter, tmp_path: Path
+) -> None:
+    root = write_site(
+        tmp_path / "site",
+        {
+            "docs.json": '{"navigation": {"pages": ["open", "own"]}}',
+            "open.mdx": "",
+            "own.mdx": "---\ngroups: [a]\n---\n",
+        },
+    )
+    rules = tmp_path / "rules.toml"
+    rules.write_text('[[rule]]\nglob = "docs.json"\ngroups = ["operators"]\n')
+    run_ingest(root, store, sources=SourceOptions(preset="plain", access=read_rules(rules)))
+    every = page_of(store, "docs.json").rule
+    assert every == all_of([any_of(["a"]), any_of(["operators"])])
+    text = fetch_text(store).document
+    reasons = {slug: raw_entry(text, slug).get("why") for slug in ("open", "own", "docs.json")}
+    assert reasons == {
+        "open": None,
+        "own": "frontmatter: groups",
+        "docs.json": "it names every page of the site: all their rules together; and "
+        "rules.toml rule 1: docs.json",
+    }

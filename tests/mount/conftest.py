@@ -114,7 +114,7 @@ class Corpora:
             docs = PROJECT / "docs"
             site = _mounted(base, docs, mount_options=("--groups", "admin,billing"))
             return MountedCorpus(name, docs, site)
-        source = _fetched(name, base)
+        source = fetched(name, base)
         return MountedCorpus(name, source, _mounted(base, source))
 
     def close(self) -> None:
@@ -143,7 +143,7 @@ def _mounted(
     return site
 
 
-def _fetched(name: str, base: Path) -> Path:
+def fetched(name: str, base: Path) -> Path:
     """The directory of a corpus that comes through npm; fetched unless it is there already."""
     env = plain_environment(Path.home()) | {
         # npm reads its registry and proxies from here.

@@ -7,6 +7,7 @@ of its own, and every daemon is known by a mark in that environment, so that onl
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import re
 import shutil
@@ -20,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from tests.fixtures.odd_tree import OddTree
 
@@ -254,15 +255,37 @@ class Site:
         self.ingested = done.expect(expect)
         return done
 
-    def mount(self, *options: str) -> None:
+    def mount(self, *options: str, command: str = "mount") -> None:
         """Mount the site; when this returns, the mount answers."""
         self.command(
-            "mount", self.mountpoint, *self._target(), "--log-file", self.log, *options
+            command, self.mountpoint, *self._target(), "--log-file", self.log, *options
         ).expect(0)
         if not self.is_mounted():
             raise HarnessError(f"mount returned 0 and {self.mountpoint} is not a mount")
         if not self.daemons() or not self.log.exists():
             raise HarnessError("mount returned 0 and there is no daemon or no log of it")
+
+    def hub(self, *options: str) -> None:
+        """Mount the site as a hub; when this returns, it answers."""
+        self.mount(*options, command="hub")
+
+    def open_session(self, *options: str) -> Path:
+        """Open a session of the hub and return its path."""
+        done = self.command("session", "open", "--hub", self.mountpoint, *options).expect(0)
+        return Path(done.out.decode().rstrip("\n"))
+
+    def status(self) -> Mapping[str, Any]:
+        """What ``status --json`` tells of the mount."""
+        found: Any = json.loads(self.command("status", self.mountpoint, "--json").expect(0).out)
+        answer: Mapping[str, Any] = found[0]
+        return answer
+
+    def status_of_tree(self, source: Path) -> str:
+        """The version that the stored tree of ``source`` has, as the ingest told."""
+        text = self.ingest(source).out.decode()
+        found = re.search(r"^tree version (\S+)", text, re.MULTILINE)
+        assert found
+        return found[1]
 
     def umount(self) -> None:
         """Unmount; when this returns, the daemon is gone."""

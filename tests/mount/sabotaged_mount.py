@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pyfuse3
@@ -43,12 +44,12 @@ class Sabotaged:
     def page(self, inode: int) -> object:
         return object() if inode == 5 else 1 / 0
 
-    def open(self, _page: object) -> Sabotaged:
+    def open(self, _page: object, *, ahead: bool = True) -> Sabotaged:
         """Stand for a reader: what it returns has no data."""
         return self
 
     def listing(self, inode: int) -> object:
-        return object() if inode == 6 else 1 / 0
+        return SimpleNamespace(entries={}, inode=6) if inode == 6 else 1 / 0
 
     def __getattr__(self, name: str) -> Any:
         raise ZeroDivisionError(name)

@@ -19,11 +19,10 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.mount.conftest import _fetched
+from tests.mount.conftest import fetched
 from tests.mount.harness import Finished, Site, run, wait_until
-from tests.support import chroma_server
 from tests.support.answering_server import Answer, AnsweringServer, Request, answering_server
-from tests.support.chroma_server import ChromaServer, running_chroma
+from tests.support.chroma_server import ChromaProcess, ChromaServer, free_port, running_chroma
 from tests.support.redis_server import RedisServer, running_redis
 
 pytestmark = pytest.mark.xdist_group("mount-caches")
@@ -38,7 +37,7 @@ UNAVAILABLE = 6
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The corpus ``ai``: 238 pages in 28 directories."""
-    return _fetched("ai", tmp_path_factory.mktemp("fetch"))
+    return fetched("ai", tmp_path_factory.mktemp("fetch"))
 
 
 @pytest.fixture(scope="module")
@@ -56,10 +55,10 @@ def server(tmp_path_factory: pytest.TempPathFactory, source: Path) -> Iterator[C
 
 @contextmanager
 def mounted(base: Path, chroma: str, *options: str, collection: str = COLLECTION) -> Iterator[Site]:
-    """A mount with caches of its own that are cold."""
+    """A mount with caches of its own that are cold, where every search reads every file."""
     site = Site(base, chroma=chroma, collection=collection)
     try:
-        site.mount(*options)
+        site.mount("--pushdown", "off", *options)
         yield site
     finally:
         site.close()
@@ -316,7 +315,7 @@ def test_redis_killed_under_a_mount_costs_nothing_but_a_log_line(
 def test_a_mount_without_its_redis_reads_from_chroma_and_tells_no_password(
     tmp_path: Path, server: ChromaServer, source: Path
 ) -> None:
-    port = chroma_server.free_port()
+    port = free_port()
     url = f"redis://:hunter2@127.0.0.1:{port}/0"
     with mounted(tmp_path, server.url, "--redis", url) as site:
         assert in_any_order(tool(site, GREP).out) == in_any_order(plain(site, source, GREP))
@@ -384,6 +383,11 @@ class Watched:
         taken, self._front.requests = self._front.requests, []
         return len(taken), sum(self._fetches_the_tree(request) for request in taken)
 
+    @property
+    def kinds(self) -> set[tuple[str, str]]:
+        """Methods and last parts of the paths of the requests since ``take`` was called."""
+        return {(one.method, one.path.rpartition("/")[2]) for one in self._front.requests}
+
     def _fetches_the_tree(self, request: Request) -> bool:
         if not request.path.endswith("/get"):
             return False
@@ -440,6 +444,17 @@ def test_status_counts_the_requests_that_chroma_gets(
         assert proxy.take()[0] == requests(site) + 2
 
 
+def test_a_mount_only_reads_from_chroma(tmp_path: Path, watched: tuple[str, Watched]) -> None:
+    url, proxy = watched
+    with mounted(tmp_path, url, "--warm", "all") as site:
+        tool(site, GREP)
+        with pytest.raises(OSError, match="Read-only"):
+            (site.mountpoint / "new.mdx").write_text("no")
+        site.command("refresh", site.mountpoint).expect(0)
+        assert ("POST", "get") in proxy.kinds
+        assert proxy.kinds <= {("POST", "get"), ("GET", COLLECTION)}
+
+
 def test_the_tree_on_disk_is_nobody_elses(tmp_path: Path, server: ChromaServer) -> None:
     with mounted(tmp_path, server.url, "--warm", "off") as site:
         cache = Path(site.env["XDG_CACHE_HOME"]) / "chromafuse"
@@ -461,37 +476,12 @@ def test_a_cache_directory_that_cannot_be_used_does_not_hinder_a_mount(
         site.close()
 
 
-class Stoppable:
+class Stoppable(ChromaProcess):
     """A site on a Chroma server of its own that can be stopped and started again."""
 
     def __init__(self, base: Path) -> None:
-        self._port = chroma_server.free_port()
-        self._base = base
-        self._process: subprocess.Popen[bytes] | None = None
-        self.site = Site(base, chroma=f"http://127.0.0.1:{self._port}")
-
-    def start(self) -> None:
-        log = self._base / "server.log"
-        self._process = chroma_server._start(self._base / "server", self._port, log)
-        assert chroma_server._answers(self._process, self._port), log.read_text()
-
-    def stop(self) -> None:
-        process, self._process = self._process, None
-        if process is not None:
-            process.kill()
-            process.wait()
-
-    def freeze(self) -> None:
-        """Keep it from answering; connections are still taken."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
-
-    def come_back(self) -> None:
-        """Answer again, whether it was stopped or frozen."""
-        if self._process is None:
-            self.start()
-        else:
-            self._process.send_signal(signal.SIGCONT)
+        super().__init__(base / "server")
+        self.site = Site(base, chroma=f"http://127.0.0.1:{self.port}")
 
     def try_mount(self, *options: str) -> Finished:
         site = self.site
@@ -560,3 +550,52 @@ def test_without_chroma_and_a_tree_young_enough_a_mount_is_refused(stoppable: St
         assert done.err.count(b"\n") == 1, done
     assert not site.is_mounted()
     assert not site.daemons()
+
+
+# -- what the kernel asks
+
+
+def asked(site: Site, line: str) -> dict[str, int]:
+    """The FUSE requests that a line makes, by kind, without those of nothing."""
+    before = status(site)["requests"]
+    tool(site, line)
+    after = status(site)["requests"]
+    return {kind: n for kind in after if (n := after[kind] - before.get(kind, 0))}
+
+
+def test_a_walk_asks_for_each_directory_once_and_for_no_name(
+    tmp_path: Path, server: ChromaServer, source: Path
+) -> None:
+    directories = 1 + sum(len(below) for _, below, _ in os.walk(source))
+    files = sum(len(names) for _, _, names in os.walk(source))
+    with mounted(tmp_path, server.url) as site:
+        warmed_up(site)
+        for line in ("find . -type f", "find . -printf '%s %t %i\\n'", "ls -lR"):
+            check_walk(asked(site, line), directories)
+        for line, names in ((GREP, 0), (GREP, 0), (RG, 5 * directories + 10), (RG, 0)):
+            found = asked(site, line)
+            # rg looks for its ignore files, five in each directory and some above, once.
+            assert found.pop("lookup", 0) <= names, line
+            assert (found.pop("open"), found.pop("release")) == (files, files), line
+            check_walk(found, directories)
+
+
+def check_walk(found: dict[str, int], directories: int) -> None:
+    """Check that nothing was asked but to list each directory; ``find`` opens the first twice."""
+    # Of the whole, once or twice: how large the file system is, and for an ACL.
+    for kind in ("statfs", "getxattr", "getattr"):
+        assert found.pop(kind, 0) <= 2
+    opened = found.pop("opendir")
+    assert opened <= directories + 1
+    assert found.pop("releasedir") == opened
+    assert found.pop("readdir") <= 2 * opened
+    assert not found
+
+
+def test_a_page_that_is_not_cached_is_read_once(tmp_path: Path, server: ChromaServer) -> None:
+    with mounted(tmp_path, server.url, "--warm", "off") as site:
+        line = "cat $(find . -name '*.mdx' | sort | head -n1)"
+        first = asked(site, line)
+        assert first["open"] == first["release"] == 1
+        assert 1 <= first["read"] <= 2
+        assert "read" not in asked(site, line)

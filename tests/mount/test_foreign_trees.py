@@ -26,7 +26,7 @@ class Foreign:
     def __init__(self, site: Site) -> None:
         self.site = site
         self._client: Any = chromadb.PersistentClient(site.chroma)
-        self.collection: Any = self._client.create_collection(
+        self.collection: Any = self._client.get_or_create_collection(
             site.collection, embedding_function=None
         )
 
@@ -90,6 +90,28 @@ def test_a_bare_tree_mounts_with_right_sizes_and_bytes(
         expected = "".join(chunks).encode()
         assert (foreign.site.mountpoint / path).stat().st_size == len(expected)
         assert _cat(foreign.site, path).stdout == expected
+
+
+@pytest.mark.parametrize("word", ["zanzibar", "Zanzibar|quetzal", "zi"])
+def test_a_search_is_shown_the_pages_that_can_match(foreign: Foreign, word: str) -> None:
+    """Also where another writer has cut a line, or a word, or left a NUL."""
+    pages = {f"d{n // 10}/p{n:02}": [f"page {n}\n", "common\n"] for n in range(60)}
+    pages |= {
+        "d1/whole": ["one zanzibar here\n", "Zanzibar\n"],
+        "d3/cut": ["the end of a chunk: zan", "zibar and Zanz", "ibar\n"],
+        "d5/nul": ["before\0 zanzibar Zanzibar\n"],
+        "secret": ["zanzibar Zanzibar\n"],
+    }
+    tree: dict[str, object] = dict.fromkeys(pages, PUBLIC)
+    foreign.put_tree(tree | {"secret": {"isPublic": False, "groups": ["admin"]}})
+    for slug, chunks in pages.items():
+        foreign.put_page(slug, chunks)
+    foreign.site.mount("--warm", "off")
+    line = ["grep", "-rlE", word, "docs"]
+    for opens in (3, 6):
+        done = subprocess.run(line, cwd=foreign.site.work, capture_output=True, check=True)
+        assert done.stdout.split() == [b"docs/d1/whole.mdx", b"docs/d3/cut.mdx", b"docs/d5/nul.mdx"]
+        assert foreign.site.status()["requests"]["open"] == opens
 
 
 def test_a_bare_trees_restricted_pages_are_hidden_from_the_anonymous(foreign: Foreign) -> None:
@@ -258,3 +280,32 @@ def test_ingest_does_not_overwrite_a_foreign_site(foreign: Foreign) -> None:
     assert b"another tool wrote" in done.err
     foreign.site.mount()
     assert os.listdir(foreign.site.mountpoint) == ["page.mdx"]
+
+
+def test_a_run_tells_how_long_it_takes_only_to_a_person(foreign: Foreign) -> None:
+    """A program can rely on it that a line of chromafuse means that the command has not run."""
+    foreign.put_tree({"index": PUBLIC})
+    foreign.put_page("index", ["home"])
+    site = foreign.site
+    target = ["--collection", site.collection, "--chroma", site.chroma, "--log-file", str(site.log)]
+    words = ["run", *target, "--at", str(site.mountpoint), "--", "cat"]
+    done = site.command(*words, site.mountpoint / "index.mdx").expect(0)
+    assert (done.out, done.err) == (b"home", b"")
+    line = " ".join(["chromafuse", *words, str(site.mountpoint / "index.mdx")])
+    shown = subprocess.run(
+        ["script", "--quiet", "--return", "--command", line, "/dev/null"],
+        env=site.env, cwd=site.base, stdin=subprocess.DEVNULL, capture_output=True, check=True,
+    )  # fmt: skip
+    assert shown.stdout.startswith(b"chromafuse: the tree tells no sizes")
+    assert shown.stdout.endswith(b"home")
+
+
+def test_a_tree_without_sizes_is_refreshed_too(foreign: Foreign) -> None:
+    """Its pages are read once more, and nobody is told: who mounted has gone long since."""
+    foreign.put_tree({"index": PUBLIC})
+    foreign.put_page("index", ["home"])
+    foreign.site.mount("--refresh", "0")
+    foreign.put_tree({"index": PUBLIC, "new": PUBLIC})
+    foreign.put_page("new", ["news"])
+    foreign.site.command("refresh", foreign.site.mountpoint).expect(0)
+    assert (foreign.site.mountpoint / "new.mdx").read_text() == "news"

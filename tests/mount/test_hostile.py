@@ -127,4 +127,5 @@ def test_umount_of_a_stopped_daemon_says_so_in_time(small: Site) -> None:
         assert b"Traceback" not in done.err
     finally:
         os.kill(pid, signal.SIGCONT)
-    wait_until(lambda: not small.daemons(), 20)
+    # One that was given up leaves the mount as it is.
+    assert done.code == 9 or wait_until(lambda: not small.daemons(), 20)

@@ -244,6 +244,18 @@ def test_times_are_equal_to_the_nanosecond(corpus: MountedCorpus) -> None:
     assert times(walk(corpus.mount)[1]) == times(walk(corpus.expected)[1])
 
 
+def test_what_no_source_tells_follows_from_what_it_does(corpus: MountedCorpus) -> None:
+    directories, files = walk(corpus.mount)
+    for info in files.values():
+        assert info.st_atime_ns == info.st_ctime_ns == info.st_mtime_ns
+        assert info.st_blocks == -(-info.st_size // 512)
+    assert {info.st_size for info in directories.values()} == {0}
+    for directory in directories:
+        below = directory.rstrip(b"/") + b"/" if directory not in (b"", b".") else b""
+        newest = max(info.st_mtime_ns for path, info in files.items() if path.startswith(below))
+        assert directories[directory].st_mtime_ns == newest, directory
+
+
 def test_directories_list_in_byte_order_of_names(corpus: MountedCorpus) -> None:
     for directory in walk(corpus.mount)[0]:
         names = os.listdir(os.path.join(os.fsencode(corpus.mount), directory))

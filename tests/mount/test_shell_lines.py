@@ -7,6 +7,7 @@ names, and the copy is laid out so that its own order is that too.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ import pytest
 from tests.mount.harness import (
     HarnessError,
     MountedCorpus,
+    Site,
     differences,
     plain_environment,
     run,
@@ -83,6 +85,30 @@ def test_there_are_enough_lines_and_each_once() -> None:
 def test_the_reference_holds_what_the_corpus_holds(ai: MountedCorpus, reference: Path) -> None:
     env = plain_environment(reference)
     run(["diff", "-r", str(ai.expected), "docs"], env=env, cwd=reference).expect(0)
+
+
+@pytest.fixture(scope="module")
+def cold(ai: MountedCorpus, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A mount that keeps no page, so that each search asks Chroma."""
+    site = Site(tmp_path_factory.mktemp("cold"), chroma=ai.site.chroma)
+    try:
+        site.mount("--warm", "off", "--cache-size", "1")
+        yield site
+    finally:
+        site.close()
+
+
+@pytest.mark.parametrize("line", [line for line in LINES if re.search(r"\b(grep|rg)\b", line)])
+def test_a_search_prints_the_same_when_chroma_is_asked(
+    line: str, cold: Site, reference: Path, tmp_path: Path
+) -> None:
+    env = plain_environment(tmp_path)
+    command = ["bash", "--norc", "-c", line]
+    expected, found = (
+        run(command, env=env, cwd=work, deadline=LINE_DEADLINE) for work in (reference, cold.work)
+    )
+    parted = differences(expected, found)
+    assert not parted, "\n".join([line, *map(str, parted)])
 
 
 @pytest.mark.parametrize("line", LINES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import json
 import os
@@ -16,6 +17,7 @@ from typing import NamedTuple
 import pytest
 import yaml
 
+from chromafuse.cgrep import EXPLAIN, NO_PUSHDOWN
 from chromafuse.config import CONFIG_VARIABLE, ENV_PREFIX, Settings
 from chromafuse.ingest.sources import SourceOptions, find_sources
 
@@ -23,29 +25,48 @@ PROJECT = Path(__file__).resolve().parents[2]
 DOCS = PROJECT / "docs"
 README = PROJECT / "README.md"
 CHANGELOG = PROJECT / "CHANGELOG.md"
-SCRIPTS = ("quickstart", "setup", "test")
+CGREP_OPTIONS = {EXPLAIN.decode(), NO_PUSHDOWN.decode()}
+SCRIPTS = ("quickstart", "setup", "soak", "test")
 
 # Keys of Mintlify's navigation that hold further nodes.
 NESTING = ("tabs", "groups", "pages")
 
 # Options of other programs that the texts use, with the program.
 STOCK_OPTIONS = {
+    "--cap-add": "docker",
     "--checksum": "rsync",
+    "--clear-groups": "setpriv",
+    "--collector": "node_exporter",
     "--constraint": "pip",
+    "--create": "systemd-tmpfiles",
     "--delete": "rsync",
+    "--dev": "bwrap",
+    "--device": "docker",
     "--editable": "pip",
+    "--exclude-dir": "grep",
     "--files": "rg",
     "--no-index": "git",
+    "--now": "systemctl",
     "--path": "chroma",
+    "--pipe": "systemd-run",
     "--port": "chroma",
+    "--proc": "bwrap",
+    "--regid": "setpriv",
+    "--reuid": "setpriv",
+    "--rm": "docker",
+    "--ro-bind": "bwrap",
+    "--security-opt": "docker",
+    "--symlink": "bwrap",
+    "--unshare-all": "bwrap",
+    "--wait": "systemd-run",
 }
 
 _FENCE = re.compile(r"^(`{3,})[^\n]*\n(.*?)^\1[ \t]*$", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"(`+)(.+?)\1", re.DOTALL)
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
-_OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*[a-z]")
-_HELP_LINE = re.compile(r"^ +(?:(-\w), )?(--[a-z][a-z-]*[a-z])", re.MULTILINE)
+_OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*[a-z]")
+_HELP_LINE = re.compile(r"^ +(?:(-\w), )?(--[a-z][a-z0-9-]*[a-z])", re.MULTILINE)
 _COMPONENTS = re.compile(r"</?(?:Warning|Note|Tip)>")
 
 
@@ -114,10 +135,22 @@ def help_of(*command: str) -> str:
 
 @functools.cache
 def commands() -> tuple[str, ...]:
-    listed = help_of().partition("\nCommands:\n")[2].partition("\n\n")[0]
-    found = tuple(line.split()[0] for line in listed.split("\n") if line.startswith("  "))
-    assert len(found) >= 5
+    """All commands; one that belongs to a group has the group's name before it."""
+    found = tuple(_commands())
+    assert len(found) >= 8
     return found
+
+
+def _commands(*group: str) -> Iterator[str]:
+    listed = help_of(*group).partition("\nCommands:\n")[2].partition("\n\n")[0]
+    for name in re.findall(r"^  (\S+)", listed, re.MULTILINE):
+        below = tuple(_commands(*group, name))
+        yield from below or (" ".join((*group, name)),)
+
+
+def own_options(command: str) -> frozenset[str]:
+    """The options of a command as ``commands`` names it."""
+    return options_of(*command.split())
 
 
 @functools.cache
@@ -220,10 +253,10 @@ def test_a_page_links_to_no_page_that_its_readers_cannot_see(path: Path) -> None
 
 def test_every_option_of_every_command_is_documented() -> None:
     documented = "\n".join(path.read_text(encoding="utf-8") for path in pages())
-    words = set(re.findall(r"(?<![\w-])--?[A-Za-z][a-z-]*", documented))
-    for command in ((), *((name,) for name in commands())):
-        missing = options_of(*command) - words
-        assert not missing, f"chromafuse {' '.join(command)}"
+    words = set(re.findall(r"(?<![\w-])--?[A-Za-z][a-z0-9-]*", documented))
+    for command in ("", *commands()):
+        missing = own_options(command) - words
+        assert not missing, f"chromafuse {command}"
 
 
 def test_every_command_is_in_the_readme_and_the_manual() -> None:
@@ -235,8 +268,8 @@ def test_every_command_is_in_the_readme_and_the_manual() -> None:
 
 @pytest.mark.parametrize("path", texts(), ids=name_of)
 def test_no_option_is_mentioned_that_does_not_exist(path: Path) -> None:
-    known = set(STOCK_OPTIONS).union(*(options_of(name) for name in commands()), options_of())
-    known = known.union(*(script_options(name) for name in SCRIPTS))
+    known = set(STOCK_OPTIONS).union(*(own_options(name) for name in commands()), options_of())
+    known = known.union(CGREP_OPTIONS, *(script_options(name) for name in SCRIPTS))
     mentioned = set(_OPTION.findall(path.read_text(encoding="utf-8")))
     assert mentioned - known == set()
 
@@ -246,8 +279,9 @@ def test_examples_give_each_command_its_own_options(path: Path) -> None:
     names = "|".join(commands())
     text = path.read_text(encoding="utf-8")
     for command, rest in re.findall(rf"\bchromafuse ({names})\b([^|`\n&]*)", text):
-        given = re.findall(r"(?<!\S)(--[a-z-]+|-\w)\b", rest)
-        assert set(given) - options_of(command) == set(), f"chromafuse {command}{rest}"
+        own_part = rest.partition(" -- ")[0]  # what follows belongs to another program
+        given = re.findall(r"(?<!\S)(--[a-z0-9-]+|-\w)\b", own_part)
+        assert set(given) - own_options(command) == set(), f"chromafuse {command}{rest}"
 
 
 def test_stock_options_are_still_used() -> None:
@@ -270,9 +304,13 @@ def test_each_setting_is_documented_with_option_variable_and_default() -> None:
     for name, field in Settings.model_fields.items():
         _, option, variable, users, default = documented[name]
         flag = "--" + name.replace("_", "-")
-        assert f"`{flag}`" in option
+        if name == "token":  # arguments are for everybody to see
+            assert not any("--token" in own_options(command) for command in commands())
+            flag = "--token-file"
+        else:
+            assert f"`{flag}`" in option
         assert variable == f"`{ENV_PREFIX}{name.upper()}`"
-        assert users.split(", ") == [c for c in commands() if flag in options_of(c)]
+        assert users.split(", ") == [c for c in commands() if flag in own_options(c)]
         assert _shown_default(name, field.default) in (None, default)
         assert re.search(rf"^\| [^|]*`{name}`", values, re.MULTILINE), name
 
@@ -281,7 +319,7 @@ def _shown_default(name: str, value: object) -> str | None:
     """How the table shows a default, or None where it says it in words."""
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
-    if name == "cache_size" and isinstance(value, int):
+    if name in ("cache_size", "pointer_grep_max") and isinstance(value, int):
         return f"`{value >> 20}M`"
     if isinstance(value, int | float):
         return f"`{value:g}`"
@@ -292,7 +330,7 @@ def _shown_default(name: str, value: object) -> str | None:
 def test_no_variable_is_mentioned_that_does_not_exist(path: Path) -> None:
     known = {ENV_PREFIX + name.upper() for name in Settings.model_fields} | {CONFIG_VARIABLE}
     text = path.read_text(encoding="utf-8")
-    assert set(re.findall(rf"{ENV_PREFIX}[A-Z][A-Z_]*", text)) - known == set()
+    assert set(re.findall(rf"{ENV_PREFIX}[A-Z][A-Z0-9_]*", text)) - known == set()
 
 
 def test_the_exit_codes_are_those_of_the_help() -> None:
@@ -310,7 +348,28 @@ def test_the_promises_are_numbered_from_one() -> None:
     assert len(numbers) >= 30
 
 
-@pytest.mark.parametrize("path", sorted(DOCS.rglob("*.yaml")), ids=name_of)
+def test_each_promise_names_tests_that_there_are() -> None:
+    page = (DOCS / "reference" / "file-system.mdx").read_text(encoding="utf-8")
+    promises = re.findall(r"^- \*\*(P\d+)\*\* ", page, re.MULTILINE)
+    rows = re.findall(r"^\| (P\d+) \| (.+) \|$", page.partition("\n## Tests\n")[2], re.MULTILINE)
+    assert [promise for promise, _ in rows] == promises
+    for promise, named in rows:
+        tests = [text.strip("`").partition("::") for text in named.split(", ")]
+        for file, _, test in tests:
+            assert test in defined_tests(PROJECT / "tests" / file), f"{promise}: {file}::{test}"
+
+
+@functools.cache
+def defined_tests(file: Path) -> frozenset[str]:
+    """The names of the tests that a file defines."""
+    return frozenset(
+        node.name
+        for node in ast.parse(file.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+    )
+
+
+@pytest.mark.parametrize("path", sorted((DOCS / "api").rglob("*.yaml")), ids=name_of)
 def test_a_specification_is_whole(path: Path) -> None:
     spec = yaml.safe_load(path.read_text(encoding="utf-8"))
     assert re.fullmatch(r"3\.1\.\d", spec["openapi"])

@@ -94,7 +94,7 @@ def test_the_docs_of_the_project_twice_and_with_groups(newcomer: Newcomer) -> No
     assert set(outputs) == {"ls", "cat", "find", "grep"}
     assert "index.mdx" in outputs["ls"]
     assert (docs / "index.mdx").read_text(encoding="utf-8").startswith(outputs["cat"])
-    assert f"{at}/index.mdx" in outputs["find"]
+    assert f"{at}/guides/ingest.mdx" in outputs["find"]
     assert outputs["grep"].startswith(at)
     text = first.out.decode()
     assert f"umount '{at}'" in text

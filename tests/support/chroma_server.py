@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.processes import ServerProcess
+
 START_SECONDS = 60.0
 STOP_SECONDS = 15.0
 _TRIES = 3
@@ -25,6 +27,23 @@ class ChromaServer:
     url: str
     pid: int
     directory: Path
+
+
+class ChromaProcess(ServerProcess):
+    """A server that a test stops, freezes and starts again."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(self._answering)
+        self.port = free_port()
+        self._directory = directory
+        self._log = directory.with_name(directory.name + ".log")
+
+    def _answering(self) -> subprocess.Popen[bytes]:
+        process = _start(self._directory, self.port, self._log)
+        if not _answers(process, self.port):
+            _stop(process)
+            raise AssertionError(self._log.read_text(errors="replace"))
+        return process
 
 
 @contextmanager

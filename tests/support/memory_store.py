@@ -7,6 +7,7 @@ so that nothing that passes with it relies on an order.
 from __future__ import annotations
 
 import hashlib
+import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -86,6 +87,20 @@ class MemoryStore:
             found = list(self._records().values())
         return _shuffled(record for record in found if _matches(record.metadata, where))
 
+    def matching(self, document: Where, where: Where | None, most: int) -> list[Record]:
+        if not document:
+            raise StoreError("a search without a condition would return everything")
+        with self._database.guard:
+            found = list(self._records().values())
+        kept = [
+            replace(record, document=None)
+            for record in found
+            if record.document is not None
+            and _contains(record.document, document)
+            and (where is None or _matches(record.metadata, where))
+        ]
+        return _shuffled(kept)[:most]
+
     def metadata(self, record_id: str) -> Metadata | None:
         with self._database.guard:
             found = self._records().get(record_id)
@@ -150,9 +165,25 @@ def _matches_one(metadata: Metadata, field: str, wanted: object) -> bool:
     if field == "$and":
         assert isinstance(wanted, list)
         return all(_matches(metadata, part) for part in wanted)
+    if field == "$or":
+        assert isinstance(wanted, list)
+        return any(_matches(metadata, part) for part in wanted)
     values = [wanted]
     if isinstance(wanted, Mapping):
         [(operator, values)] = wanted.items()
         assert operator == "$in"
     found = metadata.get(field)
     return any(type(found) is type(value) and found == value for value in values)
+
+
+def _contains(text: str, condition: Where) -> bool:
+    """Whether Chroma would find ``text``: what stands behind a NUL is invisible to it."""
+    [(operator, operand)] = condition.items()
+    if operator == "$or":
+        assert isinstance(operand, list)
+        return any(_contains(text, part) for part in operand)
+    assert isinstance(operand, str)
+    seen = text.partition("\0")[0]
+    if operator == "$contains":
+        return operand in seen
+    return operator == "$regex" and re.search(operand, seen) is not None

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
-from chromafuse.domain.access import PUBLIC
+from chromafuse.domain.access import PUBLIC, AccessRule
 from chromafuse.domain.chunking import chunk_text
 from chromafuse.domain.errors import ContentError, TreeError
 from chromafuse.domain.page import (
@@ -127,11 +127,17 @@ def orphans(store: ChunkWriter) -> list[str]:
 
 
 def store_page(
-    store: ChunkWriter, slug: str, text: str, *, size: int = 20, ingest_id: str = "0000000a"
+    store: ChunkWriter,
+    slug: str,
+    text: str,
+    *,
+    size: int = 20,
+    ingest_id: str = "0000000a",
+    rule: AccessRule = PUBLIC,
 ) -> Page:
     """Write a page's chunks as an ingest does, and return what a tree says of it."""
     data = text.encode()
-    storage = storage_digest(PUBLIC.key, size, "none")
+    storage = storage_digest(rule.key, size, "none")
     version = make_version(content_digest(data), storage, IngestId(ingest_id))
     texts = chunk_text(text, size).texts
     store.add(
@@ -139,14 +145,14 @@ def store_page(
             NewRecord(
                 chunk_id(Slug(slug), version, index),
                 chunk,
-                {"page": slug, "chunk_index": index, "version": version, "access": "public"},
+                {"page": slug, "chunk_index": index, "version": version, "access": rule.key},
                 (0.0,),
             )
             for index, chunk in enumerate(texts)
         ]
     )
     path = f"{slug}.mdx".encode()
-    return Page(Slug(slug), path, PUBLIC, len(data), 7, version, len(texts))
+    return Page(Slug(slug), path, rule, len(data), 7, version, len(texts))
 
 
 def foreign_chunks(

@@ -39,6 +39,10 @@ class WrappedStore:
         self.before("find")
         return self.inner.find(where)
 
+    def matching(self, document: Where, where: Where | None, most: int) -> list[Record]:
+        self.before("matching")
+        return self.inner.matching(document, where, most)
+
     def metadata(self, record_id: str) -> Metadata | None:
         self.before("metadata")
         return self.inner.metadata(record_id)
@@ -75,11 +79,25 @@ WRITES = frozenset({"add", "upsert", "delete"})
 
 
 class Recording(WrappedStore):
-    """Remembers the names of all calls."""
+    """Remembers the names of all calls, and what the reading ones ask for."""
 
     def __init__(self, inner: ChunkWriter) -> None:
         super().__init__(inner)
         self.calls: list[str] = []
+        self.gets: list[Sequence[str]] = []
+        self.conditions: list[Where | None] = []
+
+    def get(self, ids: Sequence[str], where: Where | None = None) -> list[Record]:
+        self.gets.append(tuple(ids))
+        return super().get(ids, where)
+
+    def find(self, where: Where) -> list[Record]:
+        self.conditions.append(where)
+        return super().find(where)
+
+    def matching(self, document: Where, where: Where | None, most: int) -> list[Record]:
+        self.conditions.append(where)
+        return super().matching(document, where, most)
 
     def before(self, call: str) -> None:
         self.calls.append(call)

@@ -11,6 +11,7 @@ import pytest
 from chromafuse import config
 from chromafuse.config import LOCK_ENDINGS, Settings, load
 from chromafuse.domain.errors import ConfigError
+from chromafuse.domain.pointer import parse_location
 from chromafuse.stores.chroma import GUARD_SUFFIX, LOCK_SUFFIX
 
 DOCS = {"collection": "docs"}
@@ -132,12 +133,36 @@ def test_xdg_directories_are_followed_where_absolute(
         ("chroma", "http://h:1", "http://h:1"),
         ("collection", "other", "other"),
         ("groups", "admin, billing", ["admin", "billing"]),
+        ("token_file", "/tmp/token", Path("/tmp/token")),
+        ("token_fd", "7", 7),
+        ("jwt_key", "/tmp/key.pem", Path("/tmp/key.pem")),
+        ("jwt_algorithms", "PS256,ES384", ["PS256", "ES384"]),
+        ("jwt_leeway", "2.5", 2.5),
+        ("audience", "docs", "docs"),
+        ("groups_claim", "app.roles", "app.roles"),
+        ("groups_delimiter", " ", " "),
+        ("tokens_file", "/tmp/tokens.toml", Path("/tmp/tokens.toml")),
         ("empty_groups", "authenticated", "authenticated"),
         ("cache_size", "64M", 64 << 20),
         ("redis", "redis://h", "redis://h"),
         ("redis_ttl", "60", 60),
         ("warm", "off", "off"),
+        ("refresh", "0.5", 0.5),
+        ("pin", "0123456789abcdef", "0123456789abcdef"),
+        ("pushdown", "cgrep", "cgrep"),
+        ("search_timeout", "0.5", 0.5),
         ("max_stale", "0.5", 0.5),
+        ("pointers_allowed", "s3://b-1/x,file:///srv", ["s3://b-1/x", "file:///srv"]),
+        ("metrics", "[::1]:9464", "[::1]:9464"),
+        ("upload_over", "1M", 1 << 20),
+        ("upload_to", "s3://b-1/x", "s3://b-1/x"),
+        ("metrics_file", "/tmp/x.prom", Path("/tmp/x.prom")),
+        ("pointer_grep_max", "1M", 1 << 20),
+        ("hide_large_from_grep", "true", True),
+        ("pointers", "s3://b-1,x/y.json=s3://b-1/z", ["s3://b-1", "x/y.json=s3://b-1/z"]),
+        ("s3_endpoint", "https://h:1", "https://h:1"),
+        ("s3_region", "eu-west-1", "eu-west-1"),
+        ("s3_profile", "docs", "docs"),
         ("deadline", "2.5", 2.5),
         ("allow_other", "true", True),
         ("log_level", "debug", "debug"),
@@ -149,6 +174,7 @@ def test_xdg_directories_are_followed_where_absolute(
         ("exclude", "a,b", ["a", "b"]),
         ("hidden", "include", "include"),
         ("snippets", "1", True),
+        ("access", "/tmp/rules.toml", Path("/tmp/rules.toml")),
         ("default_access", "hidden", "hidden"),
     ],
 )
@@ -161,7 +187,11 @@ def test_every_setting_can_be_given_in_the_environment_and_in_a_file(
         patch.setenv(f"CHROMAFUSE_{name.upper()}", text)
         assert getattr(load(base), name) == value
     as_toml = str(value).lower() if isinstance(value, bool) else text
-    if isinstance(value, str | Path) or name in ("groups", "cache_size", "include", "exclude"):
+    if isinstance(value, str | Path | list) or name in (
+        "cache_size",
+        "pointer_grep_max",
+        "upload_over",
+    ):
         as_toml = f'"{text}"'
     file = write(tmp_path / "one.toml", f"{name} = {as_toml}\n")
     assert getattr(load(base, file), name) == value
@@ -175,7 +205,8 @@ def test_the_table_above_has_every_setting() -> None:
         )
         if mark.name == "parametrize"
     )
-    assert {row[0] for row in mark.args[1]} == set(Settings.model_fields)
+    # The token itself stands in no file; it has tests of its own.
+    assert {row[0] for row in mark.args[1]} == set(Settings.model_fields) - {"token"}
 
 
 # -- forms of values
@@ -235,11 +266,27 @@ def test_an_empty_group_name_is_refused(given: str) -> None:
         ("deadline", "nan"), ("deadline", "inf"), ("chunk_size", 0), ("chunk_size", 16_001),
         ("chunk_size", "big"), ("embed", "openai"), ("preset", "hugo"), ("hidden", "yes"),
         ("default_access", "open"), ("empty_groups", "public"), ("log_level", "loud"),
-        ("allow_other", "maybe"), ("chroma", ""),
+        ("allow_other", "maybe"), ("chroma", ""), ("token_fd", -1), ("token_fd", 2**31),
+        ("token_fd", "stdin"), ("jwt_leeway", -1), ("jwt_leeway", 301), ("jwt_leeway", "nan"),
+        ("pointers_allowed", ["/etc"]), ("pointers_allowed", ["s3://bucket/../x"]),
+        ("pointers", ["/srv"]), ("pointers", ["../x=s3://bucket/x"]), ("pointers", ["x=s3://b"]),
+        ("s3_endpoint", "http://user:word@h"), ("s3_endpoint", "h:1"), ("s3_region", ""),
+        ("metrics", "9464"), ("metrics", ":1"), ("metrics", "h:"), ("metrics", "h:65536"),
+        ("metrics_file", "/tmp/x"), ("metrics_file", "/tmp/.prom"), ("metrics_file", ""),
+        ("metrics", "::1:9"), ("metrics", "[h]:1"), ("metrics", "h:-1"), ("metrics", "h:1x"),
+        ("audience", ""), ("groups_claim", ""), ("groups_delimiter", ""), ("jwt_key", ""),
+        ("jwt_algorithms", "RS256,"), ("token_file", ""), ("tokens_file", ""),
     ],
 )  # fmt: skip
 def test_a_value_out_of_range_is_refused_and_its_flag_named(name: str, value: object) -> None:
     assert refusal({**DOCS, name: value}).startswith("--" + name.replace("_", "-") + " ")
+
+
+def test_what_hides_from_grep_needs_to_know_who_is_grep() -> None:
+    given = {**DOCS, "hide_large_from_grep": True}
+    assert load(given).hide_large_from_grep
+    for pushdown in ("cgrep", "off"):
+        assert "needs pushdown auto" in refusal({**given, "pushdown": pushdown})
 
 
 # -- mistakes
@@ -287,6 +334,14 @@ def test_a_named_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     assert f"cannot read {tmp_path}" in refusal(DOCS, tmp_path)
 
 
+def test_pointers_may_be_a_table_of_paths(tmp_path: Path) -> None:
+    text = '[pointers]\n"reference/api.json" = "s3://bucket/v1/api.json"\n'
+    settings = load(DOCS, write(tmp_path / "one.toml", text))
+    assert settings.registrations == [
+        ("reference/api.json", parse_location("s3://bucket/v1/api.json"))
+    ]
+
+
 def test_a_table_in_a_file_is_an_unknown_key(tmp_path: Path) -> None:
     file = write(tmp_path / "table.toml", "[mount]\ndeadline = 3")
     assert f"unknown key mount in {file}" in refusal(DOCS, file)
@@ -311,7 +366,13 @@ def test_settings_cannot_be_changed() -> None:
 # -- forms that are nearly right
 
 
-@pytest.mark.parametrize("name", ["cache_size", "deadline", "max_stale", "chunk_size", "redis_ttl"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "cache_size", "deadline", "max_stale", "chunk_size", "search_timeout", "refresh",
+        "redis_ttl", "token_fd", "jwt_leeway",
+    ],
+)  # fmt: skip
 def test_a_boolean_is_no_number(name: str, tmp_path: Path) -> None:
     file = write(tmp_path / "one.toml", f"{name} = true\n")
     assert refusal(DOCS, file) == f"{name} in {file} should be a number, not true or false"
@@ -347,7 +408,7 @@ def test_a_list_in_the_environment_may_be_json(name: str, monkeypatch: pytest.Mo
 
 
 def test_a_home_that_nobody_has_is_refused() -> None:
-    for name in ("chroma", "log_file"):
+    for name in ("chroma", "log_file", "token_file", "jwt_key", "tokens_file", "metrics_file"):
         flag = "--" + name.replace("_", "-")
         assert refusal({**DOCS, name: "~nouser/x"}).startswith(f"{flag} begins with ~nouser")
     assert load({**DOCS, "chroma": "~/x"}).chroma == "~/x"

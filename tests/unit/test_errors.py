@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from chromafuse.cli.background import Told
 from chromafuse.domain import errors
 from chromafuse.domain.errors import (
     ChromafuseError,
@@ -30,16 +31,23 @@ COMMAND = Path(sys.executable).parent / "chromafuse"
 # What each class means to a caller, in the words of the help.
 MEANING: dict[type[ChromafuseError], str] = {
     errors.ChromafuseError: "has no code of its own",
+    Told: "has no code of its own",
     errors.ConfigError: "wrong usage or settings",
     errors.AccessError: "wrong usage or settings",
+    errors.TokenError: "the token is not accepted",
+    errors.SessionUnknown: "no such session",
     errors.TreeError: "no path tree",
     errors.TreeMissing: "no path tree",
     errors.StoreError: "Chroma cannot be reached or refuses",
     errors.StoreUnavailable: "Chroma cannot be reached or refuses",
     errors.StoreDenied: "Chroma cannot be reached or refuses",
+    errors.BlobChanged: "Chroma cannot be reached or refuses",
+    errors.BlobMissing: "Chroma cannot be reached or refuses",
+    errors.BlobDenied: "Chroma cannot be reached or refuses",
     AlreadyExists: "Chroma cannot be reached or refuses",
     errors.StoreMissing: "no such collection",
     errors.ContentError: "has no code of its own",
+    errors.PageReplaced: "has no code of its own",
     errors.IngestError: "nothing was stored",
     errors.SwitchConflict: "another ingest changed the site",
     errors.MountError: "mount point cannot be used",
@@ -73,7 +81,7 @@ def documented() -> dict[int, str]:
 
 
 def test_help_documents_every_exit_code(documented: dict[int, str]) -> None:
-    assert sorted(documented) == list(range(11))
+    assert sorted(documented) == [*range(14), 126, 127]
     assert documented[0] == "done"
 
 
@@ -124,8 +132,12 @@ def test_the_text_is_message_and_remedy_on_one_line() -> None:
     ("error", "number"),
     [
         (errors.AccessError("x"), errno.EACCES),
+        (errors.TokenError("x"), errno.EACCES),
         (ContentError("x"), errno.EIO),
         (StoreUnavailable("x"), errno.EIO),
+        (errors.BlobChanged("x"), errno.ESTALE),
+        (errors.BlobMissing("x"), errno.ENOENT),
+        (errors.BlobDenied("x"), errno.EACCES),
         (ConfigError("x"), errno.EIO),
         (TreeError("x"), errno.EIO),
         (IngestError("x"), errno.EIO),

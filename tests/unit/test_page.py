@@ -16,6 +16,7 @@ from chromafuse.domain.errors import ContentError
 from chromafuse.domain.page import (
     IngestId,
     Metadata,
+    MetadataValue,
     Page,
     Record,
     Slug,
@@ -43,8 +44,16 @@ def make_page(text: str, chunks: int | None = 1, slug: str = "guide") -> Page:
     return Page(Slug(slug), b"guide.mdx", PUBLIC, len(data), 0, version, chunks)
 
 
+def _about(index: int | None) -> dict[str, MetadataValue]:
+    """The metadata of a chunk of a public page."""
+    return {"access": "public"} | ({} if index is None else {"chunk_index": index})
+
+
 def records_of(texts: list[str] | tuple[str, ...]) -> list[Record]:
-    return [Record(f"id{n}", text, {"chunk_index": n}) for n, text in enumerate(texts)]
+    return [
+        Record(f"id{n}", text, {"chunk_index": n, "access": "public"})
+        for n, text in enumerate(texts)
+    ]
 
 
 @given(texts, st.integers(1, 40), st.randoms(use_true_random=False))
@@ -93,18 +102,33 @@ PARTS = ("one\n", "two\n", "three\n")
         (records_of(PARTS)[:2], "2 of 3 chunks"),
         (records_of(PARTS)[1:], "chunk 0 is missing"),
         ([records_of(PARTS)[0], records_of(PARTS)[2]], "chunk 1 is missing"),
-        ([*records_of(PARTS), Record("x", "two\n", {"chunk_index": 1})], "chunk 1 is there twice"),
+        ([*records_of(PARTS), Record("x", "two\n", _about(1))], "chunk 1 is there twice"),
         (records_of((*PARTS, "four\n")), "4 of 3 chunks"),
         (records_of(("one\n", "twx\n", "three\n")), "do not match their checksum"),
         (records_of(("one\n", "two", "three\n")), "13 bytes instead of 14"),
         (records_of(("one\n", "three\n", "two\n")), "do not match their checksum"),
-        ([*records_of(PARTS)[:2], Record("x", None, {"chunk_index": 2})], "chunk 2 has no text"),
-        ([*records_of(PARTS)[:2], Record("x", "three\n", {})], "no usable chunk_index"),
+        (
+            [*records_of(PARTS)[:2], Record("x", None, _about(2))],
+            "chunk 2 has no text",
+        ),
+        (
+            [*records_of(PARTS)[:2], Record("x", "three\n", _about(None))],
+            "no usable chunk_index",
+        ),
         ([], "no chunk is there"),
     ],
 )
 def test_chunks_that_are_not_as_promised_are_an_error(records: list[Record], reason: str) -> None:
     with pytest.raises(ContentError, match=re.escape(reason)):
+        assemble(make_page(TEXT, 3), records)
+
+
+@pytest.mark.parametrize("mark", ["authenticated", "rule:0123", "", None, 1, True])
+def test_a_chunk_marked_for_other_readers_is_an_error(mark: MetadataValue | None) -> None:
+    records = records_of(PARTS)
+    marks = {} if mark is None else {"access": mark}
+    records[1] = Record("id1", PARTS[1], {"chunk_index": 1, **marks})
+    with pytest.raises(ContentError, match="other readers"):
         assemble(make_page(TEXT, 3), records)
 
 

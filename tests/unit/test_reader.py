@@ -13,12 +13,12 @@ import pytest
 import trio
 from trio.testing import trio_test, wait_all_tasks_blocked
 
-from chromafuse import reader as reader_module
 from chromafuse.domain.errors import ContentError, StoreError, StoreUnavailable
 from chromafuse.domain.page import Page
 from chromafuse.domain.tree import TreeVersion, build_tree
 from chromafuse.ports import ChunkWriter
-from chromafuse.reader import CONNECTIONS, Reader
+from chromafuse.reader import Reader, limits
+from chromafuse.reader.limits import CONNECTIONS
 from chromafuse.stores.chroma import open_collection
 from chromafuse.stores.memory import MemoryCache
 from chromafuse.treestore import load_tree, measure
@@ -205,7 +205,7 @@ async def test_a_request_asks_for_no_more_than_fits_its_deadline(
     store: Gated, monkeypatch: pytest.MonkeyPatch, bound: str, requests: int
 ) -> None:
     pages = [store_page(store, f"p{n}", "x" * 100) for n in range(10)]
-    monkeypatch.setattr(reader_module, bound, 2 if bound == "BATCH_PAGES" else 250)
+    monkeypatch.setattr(limits, bound, 2 if bound == "BATCH_PAGES" else 250)
     reader = make_reader(store)
     async with running(reader):
         assert await read_all(reader, pages) == [b"x" * 100] * 10
@@ -217,7 +217,7 @@ async def test_a_page_larger_than_any_request_is_read_alone(
     store: Gated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pages = [store_page(store, f"p{n}", TEXT) for n in range(3)]
-    monkeypatch.setattr(reader_module, "BATCH_BYTES", 10)
+    monkeypatch.setattr(limits, "BATCH_BYTES", 10)
     reader = make_reader(store)
     async with running(reader):
         assert await read_all(reader, pages) == [TEXT.encode()] * 3
@@ -364,7 +364,7 @@ async def test_a_failing_store_is_an_error_and_one_log_line_and_recovers_by_itse
 async def test_an_open_file_repeats_its_error_for_a_while_and_then_tries_again(
     store: Gated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reader_module, "RETRY_AFTER", 0.3)
+    monkeypatch.setattr(limits, "RETRY_AFTER", 0.3)
     page = store_page(store, "a", TEXT)
     reader = make_reader(store)
     async with running(reader):

@@ -13,20 +13,13 @@ import pytest
 import trio
 from trio.testing import trio_test, wait_all_tasks_blocked
 
-from chromafuse import reader as reader_module
 from chromafuse.domain.errors import ContentError, StoreUnavailable
 from chromafuse.domain.page import Page, Record, chunk_ids
 from chromafuse.domain.readahead import FIRST_WINDOW, IDLE_SECONDS
 from chromafuse.domain.tree import TreeVersion, build_tree
 from chromafuse.ports import ChunkWriter, PageCache, PageKey, Where
-from chromafuse.reader import (
-    BATCH_PAGES,
-    COMPANIONS,
-    CONNECTIONS,
-    FIRST_WARM,
-    WARM_ROUNDS,
-    Reader,
-)
+from chromafuse.reader import Reader, limits
+from chromafuse.reader.limits import BATCH_PAGES, COMPANIONS, CONNECTIONS, FIRST_WARM, WARM_ROUNDS
 from chromafuse.stores.memory import ENTRY_OVERHEAD, MemoryCache
 from chromafuse.stores.redis import RedisCache
 from tests.support.memory_store import MemoryDatabase, MemoryStore
@@ -286,8 +279,8 @@ async def test_two_walkers_side_by_side_on_the_same_pages_fetch_each_once(store:
 async def test_what_is_queued_for_a_walk_that_stopped_is_not_fetched(
     store: Watched, monkeypatch: pytest.MonkeyPatch, stops: bool
 ) -> None:
-    monkeypatch.setattr(reader_module, "BATCH_PAGES", 5)
-    monkeypatch.setattr(reader_module, "COMPANIONS", 2)
+    monkeypatch.setattr(limits, "BATCH_PAGES", 5)
+    monkeypatch.setattr(limits, "COMPANIONS", 2)
     now = time.monotonic()
     monkeypatch.setattr(time, "monotonic", lambda: now)
     pages = store.fill(map(slug_of, range(SITE)))
@@ -323,8 +316,8 @@ async def test_what_is_queued_for_a_walk_that_stopped_is_not_fetched(
 async def test_a_live_read_never_waits_behind_pages_ahead(
     store: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reader_module, "BATCH_PAGES", 5)
-    monkeypatch.setattr(reader_module, "COMPANIONS", 0)
+    monkeypatch.setattr(limits, "BATCH_PAGES", 5)
+    monkeypatch.setattr(limits, "COMPANIONS", 0)
     pages = store.fill(map(slug_of, range(SITE)))
     reader = make_reader(store, pages)
     async with running(reader):
@@ -661,8 +654,8 @@ async def test_a_walk_that_runs_into_the_warm_up_fetches_no_page_twice(store: Wa
 async def test_pages_ahead_of_a_walk_go_before_the_warm_up(
     store: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reader_module, "BATCH_PAGES", 5)
-    monkeypatch.setattr(reader_module, "COMPANIONS", 0)
+    monkeypatch.setattr(limits, "BATCH_PAGES", 5)
+    monkeypatch.setattr(limits, "COMPANIONS", 0)
     pages = store.fill(map(slug_of, range(SITE)))
     reader = make_reader(store, pages)
     async with running(reader):

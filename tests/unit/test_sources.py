@@ -59,7 +59,7 @@ def omitted(sources: Sources, *, lost: bool) -> dict[str, str]:
 
 def content(sources: Sources, rel: str, options: SourceOptions = PLAIN) -> Content:
     source = next(source for source in sources.files if source.rel == rel)
-    result = read_source(source, options)
+    result = read_source(source)
     assert isinstance(result, Content)
     return result
 
@@ -230,7 +230,7 @@ def test_deep_nesting(deep_root: Path) -> None:
     assert rels(sources) == ["/".join(["a"] * 500) + "/deep.md", "ok.md"]
     (reason,) = omitted(sources, lost=True).values()
     assert "directories deep" in reason
-    assert isinstance(read_source(sources.files[0], PLAIN), Content)
+    assert isinstance(read_source(sources.files[0]), Content)
 
 
 def test_long_paths(tmp_path: Path) -> None:
@@ -244,7 +244,7 @@ def test_long_paths(tmp_path: Path) -> None:
     os.close(descriptor)
     sources = find_sources(tmp_path, PLAIN)
     assert len(sources.files) == 15
-    assert all(isinstance(read_source(source, PLAIN), Content) for source in sources.files)
+    assert all(isinstance(read_source(source), Content) for source in sources.files)
     (reason,) = omitted(sources, lost=True).values()
     assert "longer than" in reason
 
@@ -747,7 +747,7 @@ def test_content_is_identical(tmp_path: Path, data: bytes) -> None:
 def test_not_utf8_is_lost(tmp_path: Path) -> None:
     write(tmp_path, "a.md", b"abc\xff")
     (source,) = find_sources(tmp_path, PLAIN).files
-    assert read_source(source, PLAIN) == Omission("a.md", "not UTF-8 text (byte 3)", lost=True)
+    assert read_source(source) == Omission("a.md", "not UTF-8 text (byte 3)", lost=True)
 
 
 def test_rules_and_notices(tmp_path: Path) -> None:
@@ -793,7 +793,7 @@ def test_changes_between_finding_and_reading(tmp_path: Path, change: str) -> Non
         page.parent.rmdir()
         write(tmp_path, "other/a.md", "secret")
         page.parent.symlink_to(tmp_path / "other")
-    result = read_source(source, PLAIN)
+    result = read_source(source)
     assert isinstance(result, Omission)
     assert result.lost
     assert result.path == "d/a.md"
@@ -816,7 +816,7 @@ def test_no_descriptor_leaks(tmp_path: Path) -> None:
     def once() -> int:
         sources = find_sources(tmp_path, SourceOptions(preset="mintlify"))
         for source in sources.files:
-            read_source(source, PLAIN)
+            read_source(source)
         for name in ("f.md", "l.md", "a", "missing/x"):
             with pytest.raises((OSError, files_module.RefusedError)):
                 files_module.read_whole(tmp_path / name)

@@ -1,0 +1,1 @@
+"""Tests of ``chromafuse run``."""
