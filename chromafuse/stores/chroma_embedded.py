@@ -7,6 +7,7 @@ which a process must not fork.
 from __future__ import annotations
 
 import fcntl
+import itertools
 import logging
 import os
 import re
@@ -35,9 +36,12 @@ log = logging.getLogger(__name__)
 
 _DATABASE = "chroma.sqlite3"
 _LOCK = ".chromafuse-writer"
-_prepared: set[tuple[int, int]] = set()
-"""Device and inode of the directories that this process has opened already."""
-_preparing = threading.Lock()
+_PATIENCE = 1.0
+"""Seconds to wait for whoever writes to a database before asking whether it is complete."""
+_known: set[tuple[int, int]] = set()
+"""Device and inode of the databases that this process has opened already."""
+_looking = threading.Lock()
+_clients = itertools.count()
 
 T = TypeVar("T")
 
@@ -55,14 +59,14 @@ class EmbeddedTransport:
         self._following = threading.Lock()
         _make(directory)
         self._lock = _lock_for_writing(directory) if write else None
+        _prepare(directory)
         self._client = self._connected()
         self._database = _identity(directory)
 
     def _connected(self) -> Client:
-        _prepare(self._directory)
         with self._errors():
             client = chromadb.PersistentClient(
-                str(self._directory), settings=Settings(anonymized_telemetry=False)
+                _own_name(self._directory), settings=Settings(anonymized_telemetry=False)
             )
         # ClientAPI, the declared type, has no close().
         return cast("Client", client)
@@ -71,7 +75,8 @@ class EmbeddedTransport:
         """Notice that the database has been deleted, or that another one is in its place.
 
         The client would go on with the files that it has open, and never see what is stored
-        since. Raises ``StoreError``.
+        since. Another database is opened when the collection is in it, not before: a client that
+        opens an unfinished one finishes it, beside whoever is making it. Raises ``StoreError``.
         """
         if _identity(self._directory) == self._database:
             return
@@ -86,19 +91,30 @@ class EmbeddedTransport:
                 )
             if self._lock is not None:
                 raise StoreError(f"the database in {self.description} was replaced meanwhile")
+            if not _holds(self._directory, self._name):
+                raise self._no_collection()
             log.info("there is another database in %s", self.description)
-            self._client.close()
-            self._client = self._connected()
+            client = self._connected()
+            try:
+                opened = self._collection_of(client)
+            except BaseException:
+                client.close()
+                raise
+            before, self._client = self._client, client
+            self._opened = opened
             self._database = found
-            self.open_collection(self._name, create=False)
+            before.close()
 
     def open_collection(self, name: str, *, create: bool, lazy: bool = False) -> None:
         del lazy  # this takes no request
         self._name = name
-        open_it = self._client.get_or_create_collection if create else self._client.get_collection
+        self._opened = self._collection_of(self._client, create=create)
+
+    def _collection_of(self, client: Client, *, create: bool = False) -> Collection:
+        open_it = client.get_or_create_collection if create else client.get_collection
         with self._errors():
             # None, not the default: that one downloads a model.
-            self._opened = open_it(name, embedding_function=None)
+            return open_it(self._name, embedding_function=None)
 
     def _on_collection(self, call: Callable[[Collection], T]) -> T:
         """Return what ``call`` does; a collection that was made anew is found again."""
@@ -192,10 +208,7 @@ class EmbeddedTransport:
         try:
             yield
         except NotFoundError:
-            raise StoreMissing(
-                f"there is no collection {self._name} in {self.description}",
-                remedy="check --collection, or fill it with `chromafuse ingest`",
-            ) from None
+            raise self._no_collection() from None
         except ChromaError as error:
             if re.match(r"Collection \[.*\] already exists", str(error)):
                 raise AlreadyExists(str(error)) from None
@@ -207,6 +220,12 @@ class EmbeddedTransport:
             if type(error).__name__ != "PanicException":
                 raise
             raise self._failure(error) from error
+
+    def _no_collection(self) -> StoreMissing:
+        return StoreMissing(
+            f"there is no collection {self._name} in {self.description}",
+            remedy="check --collection, or fill it with `chromafuse ingest`",
+        )
 
     def _failure(self, error: BaseException) -> StoreError:
         line = (str(error).strip() or type(error).__name__).split("\n")[0][:200]
@@ -262,27 +281,70 @@ def _lock_for_writing(directory: Path) -> int:
     return descriptor
 
 
+def _own_name(directory: Path) -> str:
+    """Return a name of ``directory`` that no client of this process has used.
+
+    The client keeps what it opened by the name of the directory. Clients of one name share it
+    until the last is closed, also when the files have been replaced, or when opening them failed.
+    """
+    number = next(_clients)
+    return str(directory) + "".join("//." if bit == "1" else "/." for bit in f"{number:b}")
+
+
 def _prepare(directory: Path) -> None:
     """Switch the database to write-ahead logging.
 
     Readers then do not wait for a running ingest. It can be set only while no client is open;
-    a database that is in use or read-only stays as it is. Done once a process: closing any
-    descriptor of a file takes a process's own locks from it, Chroma's with them.
+    a database that is in use or read-only stays as it is.
     """
-    found = directory.stat()
-    with _preparing:
-        if (found.st_dev, found.st_ino) not in _prepared:
-            _switch_to_wal(directory)
-            _prepared.add((found.st_dev, found.st_ino))
-
-
-def _switch_to_wal(directory: Path) -> None:
     path = directory / _DATABASE
-    if not os.access(path if path.exists() else directory, os.W_OK):
-        return
+    with _looking:
+        if _identity(directory) in _known:
+            return
+        if os.access(path if path.exists() else directory, os.W_OK):
+            with _database(path, "rwc", 0) as database:
+                database.execute("PRAGMA journal_mode=WAL")
+        _remember(directory)
+
+
+def _holds(directory: Path, collection: str) -> bool:
+    """Return whether the database is complete as far as ``collection`` needs; True if unknown."""
+    path = directory / _DATABASE
+    with _looking:
+        if _identity(directory) in _known:
+            return True
+        with _database(path, "rw", _PATIENCE) as database:
+            table = database.execute(
+                "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'collections'"
+            ).fetchone()
+            if table is None:
+                return False
+            row = database.execute(
+                "SELECT 1 FROM collections WHERE name = ?", (collection,)
+            ).fetchone()
+            if row is None:
+                return False
+        _remember(directory)
+    return True
+
+
+def _remember(directory: Path) -> None:
+    """Never look into this database again: a client has it open from now on.
+
+    Closing any descriptor of a file takes a process's own locks from it, Chroma's with them.
+    """
+    found = _identity(directory)
+    if found is not None:
+        _known.add(found)
+
+
+@contextmanager
+def _database(path: Path, mode: str, timeout: float) -> Iterator[sqlite3.Connection]:
+    """Open the database beside Chroma; what only the client can tell is left to it."""
     try:
-        with closing(sqlite3.connect(path, timeout=0)) as database:
-            database.execute("PRAGMA journal_mode=WAL")
+        where = f"{path.absolute().as_uri()}?mode={mode}"
+        with closing(sqlite3.connect(where, timeout=timeout, uri=True)) as database:
+            yield database
     except sqlite3.OperationalError:
         return
     except sqlite3.DatabaseError as error:
