@@ -68,6 +68,9 @@ def _told(daemon: Daemon, answer: Any) -> bool:
     _print(f"needs: {answer['needs'] if narrows else 'everything'} ({reason})")
     if "analysis_seconds" in answer:
         _print(f"analysis: {_duration(answer['analysis_seconds'])}")
+    if answer.get("hide_over") is not None:
+        limit = f"{answer['hide_over']} bytes"
+        _print(f"left out: files outside Chroma over {limit} (--hide-large-from-grep)")
     if not narrows:
         return False
     for place in answer["places"]:

@@ -334,7 +334,10 @@ def load(flags: Mapping[str, object], config: Path | None = None) -> Settings:
         problems += [_explain(item, given, files) for item in error.errors()]
     else:
         if settings.hide_large_from_grep and settings.pushdown != "auto":
-            problems.append("hide_large_from_grep needs pushdown auto, which tells who is grep")
+            problems.append(
+                "hide_large_from_grep needs pushdown auto, which tells who is grep:"
+                " set that, or drop it"
+            )
         if not problems:
             return settings
     raise ConfigError("; ".join(dict.fromkeys(problems)))

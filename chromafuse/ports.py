@@ -47,6 +47,14 @@ class Blob:
     mtime_ns: int
 
 
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """What stands where objects do and cannot be one; ``where`` may hold any character."""
+
+    where: str
+    reason: str
+
+
 class BlobReader(Protocol):
     """Objects beside Chroma.
 
@@ -68,7 +76,7 @@ class BlobReader(Protocol):
     def head(self, location: Location) -> Blob:
         """Return what is at ``location`` now."""
 
-    def scan(self, place: Place) -> Iterator[Blob]:
+    def scan(self, place: Place) -> Iterator[Blob | Skipped]:
         """Yield everything that is below ``place``."""
 
     def close(self) -> None:

@@ -106,7 +106,11 @@ class Refresher:
         await self.look()
         if self.failing is not None:
             raise ChromafuseError(f"the tree cannot be checked: {self.failing}")
-        return {"tree_version": self.version, "changed": self.version != before}
+        return {
+            "tree_version": self.version,
+            "changed": self.version != before,
+            "behind": self.is_behind,
+        }
 
     async def _look(self) -> None:
         try:

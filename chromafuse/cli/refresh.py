@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from chromafuse.cli.app import app, complain, given_place
+from chromafuse.cli.daemons import ask
 from chromafuse.domain.errors import MountError
 from chromafuse.fs import mounts
 
@@ -40,6 +41,9 @@ def refresh(
             complain(f"{found.path}: {answer['error']}")
             failed += 1
             continue
+        if answer.get("behind"):
+            print(f"{found.path} keeps {answer['tree_version']} (--pin); another one is stored")
+            continue
         word = "now shows" if answer["changed"] else "shows already"
         print(f"{found.path} {word} {answer['tree_version']}")
     if failed:
@@ -54,11 +58,4 @@ REFRESH_SECONDS = 60.0
 
 def ask_refresh(found: mounts.Mount, seconds: float = REFRESH_SECONDS) -> dict[str, Any]:
     """Return a mount's answer within ``seconds``; ``error`` tells why there is none."""
-    from chromafuse import control
-
-    try:
-        with control.Client(found.path, found.uid) as client:
-            client.wait(seconds)
-            return client.ask("refresh")
-    except (OSError, ValueError) as error:
-        return {"error": f"the daemon does not answer: {error}"}
+    return ask(found, "refresh", seconds)

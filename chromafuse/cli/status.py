@@ -11,7 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from chromafuse.cli.app import app, given_place
-from chromafuse.fs import ending, mounts
+from chromafuse.cli.daemons import ask
+from chromafuse.fs import mounts
 
 
 @app.command()
@@ -52,23 +53,10 @@ def mounts_of_this_user() -> list[mounts.Mount]:
 
 def ask_status(found: mounts.Mount) -> dict[str, object]:
     """Return a mount's status; ``error`` tells why there is none."""
-    from chromafuse import control
-
-    unknown: dict[str, object] = {"mountpoint": found.path, "collection": found.source}
-    pid = None
-    try:
-        with control.Client(found.path, found.uid) as client:
-            pid = client.pid
-            return client.ask("status")
-    except (FileNotFoundError, ConnectionRefusedError):
-        problem = "its daemon is not one of this user, or has no control socket"
-    except (OSError, ValueError) as error:
-        problem = f"the daemon does not answer: {error}"
-        if pid is None or not ending.has_ended(pid):
-            return {**unknown, "error": problem}
-    if ending.condition(found, pid) is ending.Condition.DEAD:
-        problem = "its daemon is gone; `chromafuse umount` or a new `mount` cleans it up"
-    return {**unknown, "error": problem}
+    answer = ask(found, "status")
+    if "error" in answer:
+        return {"mountpoint": found.path, "collection": found.source, **answer}
+    return answer
 
 
 def _print_status(answer: Mapping[str, Any]) -> None:
@@ -106,6 +94,8 @@ def _warm_up(warm_up: Mapping[str, Any]) -> str:
 def _freshness(refresh: Mapping[str, Any]) -> str:
     age = f"{refresh['age_seconds']:.0f} s ago"
     words = ["stale, " + age if refresh["stale"] else age]
+    if refresh["behind"]:
+        words.append("another one is stored" + (" (--pin)" if refresh["pinned"] else ""))
     if refresh["error"]:
         words.append(str(refresh["error"]))
     return ", ".join(words)

@@ -61,6 +61,7 @@ class SearchHandler:
             return {
                 **_told(search),
                 "analysis_seconds": seconds,
+                "hide_over": self._narrower.hide_over,
                 **await self._found(request, search),
             }
         self._expect(peer, search if narrows else None)
@@ -89,7 +90,7 @@ class SearchHandler:
             known = narrowed.done.is_set()
             await narrowed.done.wait()
             found = narrowed.findings
-            among = view.tree.pages[start:stop]
+            among = [p for p in view.tree.pages[start:stop] if not self._narrower.hides(p)]
             below = {page.path for page in among}
             session = os.fsencode(place).split(b"/")[0] + b"/" if self._namespace.is_hub else b""
             candidates = (

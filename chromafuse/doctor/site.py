@@ -7,7 +7,13 @@ from collections.abc import Iterator, Sequence
 from chromafuse.config import Settings
 from chromafuse.doctor.findings import Finding, Progress, Severity
 from chromafuse.domain.access import AUTHENTICATED, HIDDEN
-from chromafuse.domain.errors import BlobDenied, ChromafuseError, ContentError, StoreError
+from chromafuse.domain.errors import (
+    BlobDenied,
+    ChromafuseError,
+    ContentError,
+    CredentialsRefused,
+    StoreError,
+)
 from chromafuse.domain.page import Page, Record, assemble
 from chromafuse.domain.pointer import Place
 from chromafuse.domain.tree import PathTree
@@ -76,6 +82,8 @@ def objects(settings: Settings) -> Iterator[Finding]:
 def _place(blobs: BlobReader, place: Place) -> Finding:
     try:
         first = next(iter(blobs.scan(place)), None)
+    except CredentialsRefused as error:
+        return Finding.of("objects", error)
     except BlobDenied as error:
         # Who may read objects need not be allowed to list them.
         return Finding.of("objects", error, Severity.NOTE)

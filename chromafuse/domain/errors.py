@@ -16,6 +16,7 @@
     │   ├── BlobChanged        the object is another version than the tree names
     │   ├── BlobMissing        the object is gone
     │   └── BlobDenied         we may not read the object, or not even ask for it
+    │       └── CredentialsRefused   ours are missing, wrong or out of date
     ├── ContentError           stored bytes are not what the tree promises
     │   └── PageReplaced       they are gone since another version of the page has come
     ├── IngestError            a source cannot be read or stored
@@ -113,6 +114,10 @@ class BlobMissing(StoreError):
 
 class BlobDenied(StoreError):
     """An object's place is not configured, or its server refuses our credentials."""
+
+
+class CredentialsRefused(BlobDenied):
+    """The server of an object knows nobody by our credentials, or there are none."""
 
 
 class ContentError(ChromafuseError):

@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 
 import trio
 
+from chromafuse.domain.page import Page
 from chromafuse.domain.pattern import Query
 from chromafuse.fs.callers import Caller, Callers, Inspected, inspect
 from chromafuse.fs.namespace import (
@@ -78,7 +79,7 @@ class Narrower:
         callers: Callers,
         hide_over: int | None = None,
     ) -> None:
-        self._hide_over = hide_over
+        self.hide_over = hide_over
         self._namespace = namespace
         self._searcher = searcher
         self.callers = callers
@@ -102,7 +103,7 @@ class Narrower:
         caller = self.callers.of(pid)
         if caller is None or self._nursery is None:
             return None
-        if caller.is_full and self._hide_over is None:
+        if caller.is_full and self.hide_over is None:
             return None
         return caller
 
@@ -159,8 +160,8 @@ class Narrower:
     ) -> Sequence[Entry]:
         """Return which of a directory's ``entries`` to list, waiting for the search."""
         found = await self._inspected(caller)
-        if self._hide_over is not None and found.is_grep:
-            entries = [e for e in entries if not self._is_large(e, self._hide_over)]
+        if self.hide_over is not None and found.is_grep:
+            entries = [entry for entry in entries if not self._is_hidden(entry)]
         if found.search is None or caller.is_full:
             return entries
         narrowed = self.narrow(view, inode & NODE_MASK, found.search.query)
@@ -179,12 +180,14 @@ class Narrower:
             kept.sort(key=lambda entry: entry.number)
         return kept
 
-    def _is_large(self, entry: Entry, limit: int) -> bool:
-        """Return whether it is a file outside Chroma over ``limit`` bytes."""
-        if entry.attributes.st_size <= limit:
-            return False
+    def hides(self, page: Page) -> bool:
+        """Return whether ``page`` is listed to no search, whatever is searched for."""
+        limit = self.hide_over
+        return limit is not None and page.pointer is not None and page.size > limit
+
+    def _is_hidden(self, entry: Entry) -> bool:
         page = self._namespace.page(entry.number)
-        return page is not None and page.pointer is not None
+        return page is not None and self.hides(page)
 
     async def _inspected(self, caller: Caller) -> Inspected:
         """Return what a process searches; who takes long to look at is shown everything."""

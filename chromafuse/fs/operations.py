@@ -42,6 +42,8 @@ STORE_MAX = 1 << 20
 
 _DOTS = (pyfuse3.FileNameT(b"."), pyfuse3.FileNameT(b".."))
 
+_READING = ("lookup", "getattr", "opendir", "readdir", "open", "read")
+"""Requests that are told of before the first one has come."""
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_TRUNC
 
 XATTR_PREFIX = b"user.chromafuse."
@@ -135,7 +137,7 @@ class Operations(pyfuse3.Operations):
         self._directories: dict[int, _OpenDirectory] = {}
         self._next_handle = 1
         self._waiting = 0
-        self.counts: Counter[str] = Counter()
+        self.counts = Counter(dict.fromkeys(_READING, 0))
         self.age: Callable[[], float] | None = None
         """How many seconds ago the tree was last known to be current."""
 

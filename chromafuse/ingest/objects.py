@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from itertools import count
 
 from chromafuse.domain.access import AUTHENTICATED, AccessRule, all_of
+from chromafuse.domain.errors import BlobMissing
 from chromafuse.domain.page import Page, Slug, Version
 from chromafuse.domain.pointer import Place, Registration
 from chromafuse.domain.tree import path_problem
 from chromafuse.ingest.report import Omission, printable
 from chromafuse.ingest.stated import Stated
-from chromafuse.ports import Blob, BlobReader
+from chromafuse.ports import Blob, BlobReader, Skipped
 
 SPECS = "api-specs"
 HEAD_BYTES = 64 << 10
@@ -74,10 +75,18 @@ def find_objects(
     omissions = []
     items: list[Registered] = []
     for registration in registrations:
-        here = list(_find(registration, blobs))
+        try:
+            here = list(_find(registration, blobs))
+        except BlobMissing as error:
+            remedy = "correct --pointers, or [pointers] in the configuration"
+            raise BlobMissing(str(error.args[0]), remedy=remedy) from None
         if not here and isinstance(registration, Place):
             omissions.append(Omission(printable(registration.url), "holds no object", lost=True))
-        items += here
+        for item in here:
+            if isinstance(item, Skipped):
+                omissions.append(Omission(printable(item.where), item.reason, lost=True))
+            else:
+                items.append(item)
     for item in items:
         problem = path_problem(item.rel.encode())
         if item.rel in found and found[item.rel] != item:
@@ -90,12 +99,15 @@ def find_objects(
     return [found[rel] for rel in sorted(found)], omissions
 
 
-def _find(registration: Registration, blobs: BlobReader) -> Iterator[Registered]:
+def _find(registration: Registration, blobs: BlobReader) -> Iterator[Registered | Skipped]:
     if not isinstance(registration, Place):
         path, location = registration
         yield Registered(path, blobs.head(location))
         return
     for blob in blobs.scan(registration):
+        if isinstance(blob, Skipped):
+            yield blob
+            continue
         key = blob.pointer.location.key
         rel = key[len(registration.prefix) :].lstrip("/") if registration.prefix else key
         yield Registered(f"{SPECS}/{rel}" if _has_specification(blob, blobs) else rel, blob)

@@ -146,7 +146,7 @@ class Reader:
 
     @property
     def damaged_pages(self) -> int:
-        """How many pages were found damaged at their last read."""
+        """How many of the pages followed were found damaged at their last read."""
         return len(self._reported)
 
     def is_damaged(self, page: Page) -> bool:
@@ -180,6 +180,9 @@ class Reader:
         self._order = pages
         self._readable_with = readable_with
         self._positions = {page.path: position for position, page in enumerate(pages)}
+        if self._reported:
+            # Versions that nobody is shown any more.
+            self._reported &= {self._key(page) for page in pages}
         # What is fetched ahead must still be there when its walk comes to it, even if two go on.
         needed = sum(page.size + ENTRY_OVERHEAD for page in pages)
         fitting = self.cache.max_bytes * len(pages) // needed if pages else 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from chromafuse.domain.pointer import Location, Place, Pointer
-from chromafuse.ports import Blob
+from chromafuse.ports import Blob, Skipped
 from chromafuse.stores.files import FileBlobs
 from chromafuse.stores.meter import Meter
 from chromafuse.stores.s3 import S3Blobs, S3Options
@@ -33,7 +33,7 @@ class Blobs:
     def head(self, location: Location) -> Blob:
         return self._of(location).head(location)
 
-    def scan(self, place: Place) -> Iterator[Blob]:
+    def scan(self, place: Place) -> Iterator[Blob | Skipped]:
         return self._of(place).scan(place)
 
     def close(self) -> None:

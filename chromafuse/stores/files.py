@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 from chromafuse.domain.errors import BlobChanged, BlobDenied, BlobMissing, StoreUnavailable
 from chromafuse.domain.pointer import Location, Place, Pointer, PointerProblem
-from chromafuse.ports import Blob
+from chromafuse.ports import Blob, Skipped
 from chromafuse.stores.meter import Meter
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -42,10 +42,10 @@ class FileBlobs:
         with self.meter.request(), self._opened(location) as file:
             return _blob(location, os.fstat(file))
 
-    def scan(self, place: Place) -> Iterator[Blob]:
-        """Yield the regular files below ``place``; symlinks are left out. Raises ``BlobDenied``.
+    def scan(self, place: Place) -> Iterator[Blob | Skipped]:
+        """Yield the regular files below ``place``; symlinks are skipped. Raises ``BlobDenied``.
 
-        So is what is gone by the time it is looked at, and what cannot be an address.
+        So is what cannot be an address. What is gone by the time it is looked at is not there.
         """
         top = "/" + place.prefix
 
@@ -54,12 +54,21 @@ class FileBlobs:
 
         for directory, names, files in os.walk(top, onerror=failed):
             names.sort()
-            for name in sorted(files):
+            links = (name for name in names if os.path.islink(f"{directory}/{name}"))
+            for name in sorted([*files, *links]):
+                path = f"{directory}/{name}"
                 try:
-                    location = Location("file", "", f"{directory}/{name}"[1:])
-                    if stat.S_ISREG(os.lstat(f"{directory}/{name}").st_mode):
+                    location = Location("file", "", path[1:])
+                    mode = os.lstat(path).st_mode
+                    if stat.S_ISREG(mode):
                         yield self.head(location)
-                except (PointerProblem, FileNotFoundError, BlobMissing):
+                    elif stat.S_ISLNK(mode):
+                        yield Skipped(path, "a symlink, which is not followed")
+                    else:
+                        yield Skipped(path, "no regular file")
+                except PointerProblem as problem:
+                    yield Skipped(path, f"its path {problem}")
+                except (FileNotFoundError, BlobMissing):
                     continue
 
     def close(self) -> None:

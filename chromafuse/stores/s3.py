@@ -25,6 +25,7 @@ from chromafuse.domain.errors import (
     BlobChanged,
     BlobDenied,
     BlobMissing,
+    CredentialsRefused,
     StoreError,
     StoreUnavailable,
 )
@@ -37,7 +38,7 @@ from chromafuse.domain.pointer import (
     check_endpoint,
     check_etag,
 )
-from chromafuse.ports import Blob
+from chromafuse.ports import Blob, Skipped
 from chromafuse.stores.meter import Meter
 
 log = logging.getLogger(__name__)
@@ -52,7 +53,6 @@ CONNECTIONS = 16
 _RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)\Z")
 _REFUSED_CODES = frozenset(
     {
-        "AccessDenied",
         "ExpiredToken",
         "InvalidAccessKeyId",
         "InvalidToken",
@@ -119,8 +119,8 @@ class S3Blobs:
 
         return self._persistently(location.url, ask)
 
-    def scan(self, place: Place) -> Iterator[Blob]:
-        """Yield the objects below ``place``; a key that is no address is left out, and logged."""
+    def scan(self, place: Place) -> Iterator[Blob | Skipped]:
+        """Yield the objects below ``place``; a key that is no address is skipped."""
         if not any(
             (mine.scheme, mine.bucket) == (place.scheme, place.bucket)
             and (not mine.prefix or (place.prefix + "/").startswith(mine.prefix + "/"))
@@ -138,7 +138,7 @@ class S3Blobs:
                 try:
                     location = Location("s3", place.bucket, item["Key"])
                 except PointerProblem as problem:
-                    log.info("an object below %s is left out: its key %s", place.url, problem)
+                    yield Skipped(f"s3://{place.bucket}/{item['Key']}", f"its key {problem}")
                     continue
                 yield _blob(location, item, "Size")
             if not page.get("IsTruncated"):
@@ -315,7 +315,7 @@ def _translated(url: str) -> Iterator[None]:
         wrong.ProfileNotFound,
         wrong.UnauthorizedSSOTokenError,
     ) as error:
-        raise BlobDenied(
+        raise CredentialsRefused(
             f"{url}: no usable credentials ({type(error).__name__})",
             remedy="give them as boto3 takes them: environment, files, instance role",
         ) from None
@@ -398,7 +398,12 @@ def _from_answer(url: str, response: Mapping[str, Any]) -> StoreError:
         return BlobChanged(f"{url} was replaced")
     if status == 404:
         return BlobMissing(f"{url} does not exist")
-    if status in (401, 403) or code in _REFUSED_CODES:
+    if status == 401 or code in _REFUSED_CODES:
+        return CredentialsRefused(
+            f"{url}: the server does not accept the credentials (status {status})",
+            remedy="check access key, secret and token, and that --s3-endpoint is their server",
+        )
+    if status == 403 or code == "AccessDenied":
         return BlobDenied(f"{url}: the server refuses (status {status})")
     if status == 429 or status >= 500 or code in _PASSING_CODES:
         return StoreUnavailable(f"{url}: the server cannot answer now (status {status})")

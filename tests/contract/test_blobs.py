@@ -18,6 +18,7 @@ from chromafuse.domain.errors import (
     BlobDenied,
     BlobMissing,
     ConfigError,
+    CredentialsRefused,
     StoreError,
     StoreUnavailable,
 )
@@ -28,7 +29,7 @@ from chromafuse.domain.pointer import (
     parse_location,
     parse_place,
 )
-from chromafuse.ports import BlobReader
+from chromafuse.ports import Blob, BlobReader, Skipped
 from chromafuse.stores import s3 as s3_module
 from chromafuse.stores.blobs import Blobs
 from chromafuse.stores.s3 import ATTEMPTS, S3Options
@@ -140,7 +141,7 @@ def test_an_empty_object_has_no_bytes(kind: Kind) -> None:
 
 def test_everything_below_a_place_is_listed_as_head_tells_it(kind: Kind) -> None:
     places = [kind.put(name, name.encode()) for name in NAMES]
-    listed = list(kind.blobs.scan(kind.place))
+    listed = [blob for blob in kind.blobs.scan(kind.place) if isinstance(blob, Blob)]
     assert sorted(blob.pointer.location.url for blob in listed) == sorted(p.url for p in places)
     for blob in listed:
         assert kind.blobs.head(blob.pointer.location).pointer == blob.pointer
@@ -205,7 +206,11 @@ def test_no_symlink_is_followed(files: InFiles) -> None:
     for name in ("link.json", "links/secret.json", "inside/link.json"):
         with pytest.raises(BlobDenied):
             files.blobs.head(Location("file", "", f"{key}/{name}"))
-    assert list(files.blobs.scan(files.place)) == []
+    found = list(files.blobs.scan(files.place))
+    assert found == [
+        Skipped(str(files.directory / name), "a symlink, which is not followed")
+        for name in ("inside", "link.json", "links")
+    ]
 
 
 def test_a_fifo_and_a_directory_are_no_objects_and_nobody_waits(files: InFiles) -> None:
@@ -304,7 +309,10 @@ def test_a_stream_that_is_given_up_leaves_nothing_for_the_next_request(s3: InS3)
     ("fault", "error"),
     [
         (s3_server.status(403, "AccessDenied"), BlobDenied),
-        (s3_server.status(400, "ExpiredToken"), BlobDenied),
+        (s3_server.status(400, "ExpiredToken"), CredentialsRefused),
+        (s3_server.status(403, "InvalidAccessKeyId"), CredentialsRefused),
+        (s3_server.status(403, "SignatureDoesNotMatch"), CredentialsRefused),
+        (s3_server.status(401, "Whatever"), CredentialsRefused),
         (s3_server.status(404, "NoSuchKey"), BlobMissing),
         (s3_server.status(404, "NoSuchBucket"), BlobMissing),
         (s3_server.status(412, "PreconditionFailed"), BlobChanged),
@@ -312,7 +320,7 @@ def test_a_stream_that_is_given_up_leaves_nothing_for_the_next_request(s3: InS3)
         (s3_server.status(400, "Whatever"), StoreError),
         (s3_server.other_etag, BlobChanged),
     ],
-    ids=["403", "expired", "404", "bucket", "412", "416", "400", "etag"],
+    ids=["403", "expired", "key", "signature", "401", "404", "bucket", "412", "416", "400", "etag"],
 )
 def test_what_will_not_pass_is_asked_once(s3: InS3, fault: Fault, error: type[StoreError]) -> None:
     pointer = s3.blobs.head(s3.put("x.json", DATA)).pointer
@@ -410,10 +418,10 @@ def test_no_credentials_is_a_clear_refusal(
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     blobs = Blobs([s3.place], S3Options(s3.server.url))
-    with pytest.raises(BlobDenied, match="no usable credentials"):
+    with pytest.raises(CredentialsRefused, match="no usable credentials"):
         blobs.head(location)
     blobs = Blobs([s3.place], S3Options(s3.server.url, profile="nobody"))
-    with pytest.raises(BlobDenied, match="no usable credentials"):
+    with pytest.raises(CredentialsRefused, match="no usable credentials"):
         blobs.head(location)
 
 

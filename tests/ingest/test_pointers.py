@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -177,6 +178,28 @@ def test_a_page_keeps_its_place_and_the_object_is_reported(world: World) -> None
     }  # fmt: skip
     assert world.tree()["api-specs/api.json"].pointer is None
     assert world.tree()["fine.txt"].pointer is not None
+
+
+def test_what_cannot_be_an_object_is_reported(world: World) -> None:
+    fine = world.put("fine.txt", b"x")
+    (world.objects / "link.txt").symlink_to(fine)
+    (world.objects / "links").symlink_to(world.base)
+    (world.objects / "dangling").symlink_to("nowhere")
+    os.mkfifo(world.objects / "fifo")
+    Path(os.fsdecode(os.fsencode(world.objects) + b"/\xff.txt")).write_bytes(b"x")
+    summary = world.ingest()
+    lost = {omission.path.rpartition("/")[2]: omission.reason for omission in summary.lost}
+    link = "a symlink, which is not followed"
+    assert lost.pop("\\xff.txt").startswith("its path ")
+    assert lost == {"link.txt": link, "links": link, "dangling": link, "fifo": "no regular file"}
+    assert set(world.tree()) - set(world.pages) == {"fine.txt"}
+
+
+def test_an_object_that_is_not_there_says_what_to_do(world: World) -> None:
+    with pytest.raises(BlobMissing, match=r"correct --pointers"):
+        world.ingest(f"x.json=file://{world.objects}/absent.json")
+    with pytest.raises(BlobMissing, match=r"correct --pointers"):
+        world.ingest(f"file://{world.base}/absent")
 
 
 def test_two_objects_with_one_path_are_reported(world: World) -> None:

@@ -429,6 +429,13 @@ def test_places_of_files_outside_chroma(stored: Site, tmp_path: Path) -> None:
         examine(stored, "--pointers-allowed", "s3://bucket/api", *endpoint).expect(0)
         finding = only(examine(stored, "--pointers-allowed", "s3://other", *endpoint))
         assert "s3://other" in finding["text"]
+        stored.env.update({**CREDENTIALS, "AWS_SECRET_ACCESS_KEY": "another"})
+        finding = only(examine(stored, "--pointers-allowed", "s3://bucket/api", *endpoint))
+        assert (finding["check"], finding["severity"]) == ("objects", "error")
+        assert "credentials" in finding["text"]
+        assert "access key" in finding["mend"]
+        assert "another-secret" not in json.dumps(finding)
+        stored.env.update(CREDENTIALS)
     finding = only(
         examine(stored, "--pointers-allowed", "s3://bucket", *endpoint, "--deadline", "1")
     )

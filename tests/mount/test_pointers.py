@@ -443,6 +443,23 @@ def test_large_objects_are_hidden_from_searches_on_demand(pointing: Pointing, na
     assert {Path(line).name for line in done.stdout.decode().split()} == {"small.json", "spec.json"}
 
 
+def test_an_explanation_leaves_out_what_no_search_is_shown(pointing: Pointing) -> None:
+    pointing.put("spec.json", SPEC)
+    pointing.put("small.json", b'{"openapi": "3.0.0", "x": "line 59999"}\n')
+    pointing.mount("--pointer-grep-max", "1000", "--hide-large-from-grep")
+    for pattern, candidates in (("line 59999", {"small.json"}), (".", set())):
+        done = subprocess.run(
+            ["cgrep", "--explain", "-r", pattern, "."],
+            cwd=pointing.site.mountpoint, env=pointing.site.env,
+            capture_output=True, check=False,
+        )  # fmt: skip
+        told = done.stdout.decode()
+        assert "outside Chroma over 1000 bytes (--hide-large-from-grep)" in told, done
+        assert {
+            line.rpartition("/")[2] for line in told.splitlines() if "json" in line
+        } == candidates
+
+
 def test_a_directory_serves_as_well_and_no_link_leads_out(site: Site, tmp_path: Path) -> None:
     specs = tmp_path / "specs"
     specs.mkdir()

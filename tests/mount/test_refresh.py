@@ -121,7 +121,11 @@ def test_refresh_asks_now_and_a_pinned_mount_does_not_change(site: Site, source:
     site.mount("--pin", version)
     edit(source)
     site.ingest(source)
-    site.command("refresh", site.mountpoint).expect(0)
+    told = site.command("refresh", site.mountpoint).expect(0)
+    assert (
+        told.out.decode() == f"{site.mountpoint} keeps {version} (--pin); another one is stored\n"
+    )
+    assert b"another one is stored (--pin)" in site.command("status", site.mountpoint).expect(0).out
     assert (site.mountpoint / "guide/same.mdx").read_text() == "same\n"
     assert not (site.mountpoint / "new").exists()
     site.umount()

@@ -17,7 +17,7 @@ from chromafuse.domain.access import PUBLIC
 from chromafuse.domain.errors import BlobChanged, BlobMissing, StoreUnavailable
 from chromafuse.domain.page import Page, Slug
 from chromafuse.domain.pointer import Location, Place, Pointer, parse_place
-from chromafuse.ports import Blob
+from chromafuse.ports import Blob, Skipped
 from chromafuse.reader import BlockReader, limits
 from chromafuse.stores.files import FileBlobs
 from chromafuse.stores.memory import MemoryCache
@@ -54,7 +54,7 @@ class GatedBlobs:
     def head(self, location: Location) -> Blob:
         return self._inner.head(location)
 
-    def scan(self, place: Place) -> Iterator[Blob]:
+    def scan(self, place: Place) -> Iterator[Blob | Skipped]:
         return self._inner.scan(place)
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ import trio
 from trio.testing import trio_test, wait_all_tasks_blocked
 
 from chromafuse.domain.errors import ContentError, StoreError, StoreUnavailable
-from chromafuse.domain.page import Page
+from chromafuse.domain.page import Page, Version
 from chromafuse.domain.tree import TreeVersion, build_tree
 from chromafuse.ports import ChunkWriter
 from chromafuse.reader import Reader, limits
@@ -419,6 +419,23 @@ async def test_a_damaged_page_is_an_error_with_one_log_line_and_others_go_on(
     assert "\n" not in line
     assert reader.failing is None
     assert reader.damaged_pages == 1
+
+
+@pytest.mark.expects_log("page=bad cannot be read")
+@trio_test
+async def test_a_damaged_page_counts_as_long_as_its_version_is_shown(store: Gated) -> None:
+    good, bad = store_page(store, "good", TEXT), store_page(store, "bad", TEXT)
+    [first, *_] = store.find({"page": "bad"})
+    store.delete([first.id])
+    reader = make_reader(store)
+    reader.follow([bad, good])
+    async with running(reader):
+        await read_all(reader, [bad, good])
+    assert reader.damaged_pages == 1
+    reader.follow([bad, good])
+    assert reader.damaged_pages == 1
+    reader.follow([replace(bad, version=Version("another")), good])
+    assert reader.damaged_pages == 0
 
 
 @pytest.mark.parametrize("damage", ["missing", "doubled", "changed", "swapped", "without text"])
