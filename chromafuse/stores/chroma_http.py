@@ -10,10 +10,11 @@ import errno
 import os
 from collections.abc import Mapping, Sequence
 from types import UnionType
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import httpx
 import orjson
+from tenacity import RetryCallState, Retrying, stop_after_attempt, wait_random_exponential
 
 from chromafuse.domain.errors import (
     ConfigError,
@@ -27,10 +28,22 @@ from chromafuse.ports import NewRecord
 from chromafuse.stores.chroma import AlreadyExists, Limits, Query, redact_url, remedy_for
 from chromafuse.stores.deadline_http import Deadlines, DeadlineTransport
 from chromafuse.stores.meter import Meter
+from chromafuse.stores.throttle import RetryThrottle
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 _PREFIX = "/api/v2/tenants/default_tenant/databases/default_database/collections"
 # Not compressed: what an answer takes in memory is then what came over the wire.
 _HEADERS = {"content-type": "application/json", "accept-encoding": "identity"}
+
+_TURNED_AWAY = {429, 503}
+"""The server has not begun with the request."""
+_LOST = {502, 504}
+"""Somebody before the server does not know what became of the request."""
+_TRIES = 4
+_WAIT = 0.1
+"""Seconds before the second try, at most; twice that before the third, and so on."""
 
 ANSWER_BYTES = 64 << 20
 ANSWER_BYTES_PER_RECORD = 100_000
@@ -46,6 +59,7 @@ class HttpTransport:
         self.meter = Meter()
         self._timeout = timeout
         self._deadlines = Deadlines()
+        self._throttle = RetryThrottle()
         try:
             self._client = httpx.Client(
                 base_url=url.rstrip("/"),
@@ -148,15 +162,26 @@ class HttpTransport:
     def _call(
         self, method: str, path: str, body: object = None, records: int = 0
     ) -> dict[str, Any]:
+        reads = method == "GET" or path.endswith("/get")
         with self.meter.request():
-            return self._decoded(method, path, body, records)
+            return self._decoded(method, path, body, records, reads=reads)
 
-    def _decoded(self, method: str, path: str, body: object, records: int) -> dict[str, Any]:
+    def _decoded(
+        self, method: str, path: str, body: object, records: int, *, reads: bool
+    ) -> dict[str, Any]:
         content = None if body is None else orjson.dumps(body)
         room = ANSWER_BYTES + records * ANSWER_BYTES_PER_RECORD
+        again = Retrying(
+            retry=lambda state: self._again(state, reads=reads),
+            stop=stop_after_attempt(_TRIES),
+            wait=wait_random_exponential(_WAIT, max=_WAIT * 2**_TRIES),
+            retry_error_callback=lambda state: cast("Future[Any]", state.outcome).result(),
+        )
         try:
             with self._deadlines.within(self._timeout):
-                response = self._exchange(method, _PREFIX + path, content, room)
+                response: httpx.Response = again(
+                    self._exchange, method, _PREFIX + path, content, room
+                )
         except httpx.TimeoutException:
             raise StoreUnavailable(
                 f"Chroma at {self.description} did not answer in time",
@@ -173,6 +198,23 @@ class HttpTransport:
         if response.is_success:
             return self._decode(response)
         raise self._error(response)
+
+    def _again(self, state: RetryCallState, *, reads: bool) -> bool:
+        """Return whether to make a request again; what may have changed something is not."""
+        outcome = state.outcome
+        if outcome is None:
+            return False
+        error = outcome.exception()
+        if error is None:
+            status = outcome.result().status_code
+            if status not in _TURNED_AWAY | _LOST:
+                self._throttle.succeeded()
+                return False
+            may = reads or status in _TURNED_AWAY
+        else:
+            # A connection that was kept open is dropped when the server is started anew.
+            may = reads and isinstance(error, httpx.RemoteProtocolError | httpx.ReadError)
+        return may and self._throttle.failed()
 
     def _exchange(self, method: str, path: str, content: bytes | None, room: int) -> httpx.Response:
         """Return the whole answer. Raises ``StoreUnavailable`` for one of over ``room`` bytes."""

@@ -27,7 +27,13 @@ from chromafuse.stores.chroma import (
     redact_url,
 )
 from chromafuse.stores.chroma_http import HttpTransport
-from tests.support.answering_server import Answer, AnsweringServer, answering_server, as_json
+from tests.support.answering_server import (
+    Answer,
+    AnsweringServer,
+    Request,
+    answering_server,
+    as_json,
+)
 from tests.support.chroma_server import free_port
 
 SECRET = "hunter2"  # noqa: S105 - what must not be told
@@ -162,6 +168,81 @@ def test_a_cut_body_is_unavailable(server: AnsweringServer) -> None:
 def test_a_body_that_does_not_unpack_is_unavailable(server: AnsweringServer, encoding: str) -> None:
     server.to_reads(Answer(200, b"not packed at all", {"content-encoding": encoding}))
     assert type(failure(opened(server))) is StoreUnavailable
+
+
+class Answers:
+    """Each request about the collection gets the next answer; from the last on always GOOD."""
+
+    def __init__(self, server: AnsweringServer, *answers: Answer) -> None:
+        self._answers = list(answers)
+        self.asked = 0
+        server.to_reads(as_json(GOOD))
+        self._otherwise, server.answer = server.answer, self._next
+
+    def _next(self, request: Request) -> Answer:
+        otherwise = self._otherwise(request)
+        if otherwise != as_json(GOOD):
+            return otherwise
+        self.asked += 1
+        return self._answers.pop(0) if self._answers else otherwise
+
+
+BUSY = as_json({"error": "RateLimitError", "message": "slow down"}, 429)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [BUSY, Answer(503), Answer(502), Answer(504), Answer(200, b"{", cut=True)],
+    ids=["429", "503", "502", "504", "cut"],
+)
+def test_a_read_that_is_turned_away_is_made_again(server: AnsweringServer, answer: Answer) -> None:
+    answers = Answers(server, answer, answer)
+    store = opened(server)
+    assert len(store.get(["a"])) == 1
+    assert answers.asked == 3
+    store.close()
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 409, 413, 422, 500, 307])
+def test_another_error_is_told_at_once(server: AnsweringServer, status: int) -> None:
+    answers = Answers(server, Answer(status))
+    failure(opened(server))
+    assert answers.asked == 1
+
+
+def test_a_write_is_made_again_only_if_it_was_not_begun(server: AnsweringServer) -> None:
+    record = NewRecord("a", "text", {"page": "a"}, (0.0,))
+    answers = Answers(server, BUSY, Answer(503))
+    store = opened(server)
+    store.add([record])
+    assert answers.asked == 3
+    for lost in (Answer(502), Answer(504), Answer(200, b"{", cut=True)):
+        answers = Answers(server, lost)
+        with pytest.raises(StoreUnavailable):
+            store.add([record])
+        assert answers.asked == 1
+    store.close()
+
+
+def test_a_server_that_turns_everything_away_is_not_asked_more_than_there_are_reads(
+    server: AnsweringServer,
+) -> None:
+    answers = Answers(server, *[BUSY] * 1_000)
+    store = opened(server)
+    for _ in range(40):
+        with pytest.raises(StoreUnavailable, match="slow down"):
+            store.get(["a"])
+    assert 40 < answers.asked < 50
+    store.close()
+
+
+def test_no_try_is_made_after_the_deadline(server: AnsweringServer) -> None:
+    answers = Answers(server, BUSY, Answer(hang=True))
+    store = opened(server, timeout=0.5)
+    began = time.monotonic()
+    assert "did not answer in time" in str(failure(store))
+    assert time.monotonic() - began < 5
+    assert answers.asked == 2
 
 
 def test_a_redirect_is_not_followed(server: AnsweringServer) -> None:
