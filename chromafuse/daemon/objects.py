@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import replace
 from queue import SimpleQueue
@@ -15,7 +15,7 @@ from chromafuse.domain.errors import BlobDenied, BlobMissing, StoreError, StoreU
 from chromafuse.domain.page import Page, Slug, Version
 from chromafuse.domain.pointer import Location, Place, Pointer, allowed
 from chromafuse.domain.tree import PathTree, Rejected, build_tree
-from chromafuse.ports import Blob, BlobReader, PageCache
+from chromafuse.ports import Blob, PageCache
 from chromafuse.reader import BlockReader
 from chromafuse.stores.memory import MemoryCache
 
@@ -38,11 +38,6 @@ def without_refused(tree: PathTree, places: Sequence[Place]) -> PathTree:
     return _changed(tree, {}, refused)
 
 
-def needs_asking(tree: PathTree, replaced: Collection[Location]) -> bool:
-    """Return whether ``Asking.as_they_are`` has anything to do."""
-    return any(_is_asked_for(page, replaced) for page in _every(tree))
-
-
 class Asking:
     """Asks for objects, and remembers what was told. ``deadline`` is what one request may take.
 
@@ -50,31 +45,43 @@ class Asking:
     entry is the same, and what a reader meets that is another version has it asked again.
     """
 
-    def __init__(self, blobs: BlobReader, deadline: float) -> None:
-        self._blobs = blobs
+    def __init__(self, head: Callable[[Location], Blob], deadline: float) -> None:
+        self._head = head
         # With all its attempts, the last of which may begin late.
         self._patience = 3 * deadline
         self._work: SimpleQueue[tuple[Future[Blob], Location]] = SimpleQueue()
         self._threads = 0
         self._told: dict[Pointer, Blob] = {}
+        # Of each location how often it was said: it may be said again while it is asked for.
+        self._replaced: dict[Location, int] = {}
 
-    def as_they_are(
-        self, tree: PathTree, replaced: Collection[Location], default_mtime_ns: int
-    ) -> PathTree:
+    def replaced(self, location: Location) -> None:
+        """Have the object at ``location`` asked for until its entry tells of it as it is.
+
+        Safe to call while another thread is in ``as_they_are``.
+        """
+        self._replaced[location] = self._replaced.get(location, 0) + 1
+
+    def is_needed(self, tree: PathTree) -> bool:
+        """Return whether ``as_they_are`` has anything to do."""
+        return any(_is_asked_for(page, self._replaced) for page in _every(tree))
+
+    def as_they_are(self, tree: PathTree, default_mtime_ns: int) -> PathTree:
         """Return ``tree`` with the objects that have to be asked for as they are now.
 
-        These are the ones whose entry does not tell size and ETag, and those at the locations
-        ``replaced``, which are known to be newer than their entry. Makes one request for each,
-        several at once. A page whose object cannot be had is left out if its entry does not tell,
-        and stays as it is otherwise. Raises ``StoreUnavailable`` if an entry does not tell, was
-        never asked for, and that may pass.
+        These are the ones whose entry does not tell size and ETag, and those that were said to be
+        ``replaced``. Makes one request for each, several at once. A page whose object cannot be had
+        is left out if its entry does not tell, and stays as it is otherwise. Raises
+        ``StoreUnavailable`` if an entry does not tell, was never asked for, and that may pass.
         """
+        replaced = dict(self._replaced)
         asked = [
             (page, page.pointer)
             for page in _every(tree)
             if page.pointer is not None and _is_asked_for(page, replaced)
         ]
         answers = self._ask({pointer for _, pointer in asked})
+        self._settle(replaced, answers)
         known: dict[Slug, Page] = {}
         missing: dict[Slug, str] = {}
         for page, pointer in asked:
@@ -95,6 +102,19 @@ class Asking:
             else:
                 missing[page.slug] = _why(answer)
         return _changed(tree, known, missing)
+
+    def _settle(
+        self, replaced: Mapping[Location, int], answers: Mapping[Pointer, Blob | StoreError]
+    ) -> None:
+        """Forget of ``replaced`` what every entry tells of as it is, or no entry at all."""
+        newer = {
+            pointer.location
+            for pointer, answer in answers.items()
+            if not isinstance(answer, Blob) or answer.pointer != pointer
+        }
+        for location, times in replaced.items():
+            if location not in newer and self._replaced[location] == times:
+                del self._replaced[location]
 
     def _ask(self, pointers: Collection[Pointer]) -> Mapping[Pointer, Blob | StoreError]:
         """Return what is told of each, or was told before if nothing is now."""
@@ -134,16 +154,16 @@ class Asking:
         self._work.put((future, location))
         if self._threads < ASKED_AT_ONCE:
             self._threads += 1
-            threading.Thread(target=self._head, name="objects", daemon=True).start()
+            threading.Thread(target=self._serve, name="objects", daemon=True).start()
         return future
 
-    def _head(self) -> None:
+    def _serve(self) -> None:
         while True:
             future, location = self._work.get()
             if not future.set_running_or_notify_cancel():
                 continue
             try:
-                future.set_result(self._blobs.head(location))
+                future.set_result(self._head(location))
             except Exception as error:  # noqa: BLE001 - raised where the answer is awaited
                 future.set_exception(error)
 

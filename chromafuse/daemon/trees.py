@@ -11,7 +11,7 @@ from typing import TypeVar
 import trio
 
 from chromafuse.config import Settings, cache_directory
-from chromafuse.daemon.objects import Asking, needs_asking, without_refused
+from chromafuse.daemon.objects import Asking, without_refused
 from chromafuse.domain.access import AUTHENTICATED, HIDDEN, Grant
 from chromafuse.domain.errors import StoreUnavailable, TreeError
 from chromafuse.domain.pointer import Location
@@ -53,8 +53,7 @@ class Trees:
         self._grant = grant
         self._started_ns = started_ns
         self._note = note
-        self._asking = None if blobs is None else Asking(blobs, settings.deadline)
-        self._replaced: set[Location] = set()
+        self._asking = None if blobs is None else Asking(blobs.head, settings.deadline)
         self._file = SnapshotFile(cache_directory(), settings.chroma, settings.collection)
         self._rejected_names: Mapping[str, int] = {}
         self.rejected: Mapping[str, int] = {}
@@ -93,11 +92,9 @@ class Trees:
         return await self._ready(current.text)
 
     def replaced(self, location: Location) -> None:
-        """Have the object at ``location`` shown as it is then, from the next ``load`` on.
-
-        What the tree tells of it is older. Once the tree tells of it as it is, that is the same.
-        """
-        self._replaced.add(location)
+        """Have the object at ``location`` shown as it is then, from the next ``load`` on."""
+        if self._asking is not None:
+            self._asking.replaced(location)
 
     async def load(self) -> PathTree:
         """Return the stored tree as it is now. Raises ``ChromafuseError``."""
@@ -127,10 +124,8 @@ class Trees:
         return await self._measured(tree)
 
     async def _measured(self, tree: PathTree) -> PathTree:
-        if self._asking is not None and needs_asking(tree, self._replaced):
-            asking = partial(
-                self._asking.as_they_are, tree, frozenset(self._replaced), self._started_ns
-            )
+        if self._asking is not None and self._asking.is_needed(tree):
+            asking = partial(self._asking.as_they_are, tree, self._started_ns)
             tree = await in_thread(asking, MEASURING_DEADLINE)
             self.rejected = {**self.rejected, **tree.rejections()}
         if needs_measuring(tree):

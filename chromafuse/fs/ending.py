@@ -81,6 +81,9 @@ def unmount(mount: Mount, daemon: int | None, *, lazy: bool = False) -> Conditio
     if found is Condition.DEAD or (lazy and found is Condition.HUNG):
         detach(mount)
         return found
+    if found is Condition.HUNG:
+        # The system's tool would wait for the daemon too.
+        raise _does_not_answer(mount.path)
     if not lazy and (places := _bound(mount)):
         # They would keep the daemon, and show their sessions, when the hub's name is gone.
         raise MountBusy(
@@ -150,10 +153,7 @@ def _bound(hub: Mount) -> list[str]:
 def _unmount(path: str, *, lazy: bool) -> None:
     done = _run([*_unmount_command(lazy=lazy), "--", path], UNMOUNT_SECONDS)
     if done is None:
-        raise MountBusy(
-            f"the daemon of {path} does not answer",
-            remedy="use `chromafuse umount --lazy`, then end the daemon",
-        )
+        raise _does_not_answer(path)
     if done.returncode == 0:
         return
     text = done.stderr.strip().split("\n")[-1]
@@ -165,6 +165,13 @@ def _unmount(path: str, *, lazy: bool) -> None:
             remedy="let them leave it, or use `chromafuse umount --lazy`",
         )
     raise MountError(f"cannot unmount {path}: {text}")
+
+
+def _does_not_answer(path: str) -> MountBusy:
+    return MountBusy(
+        f"the daemon of {path} does not answer",
+        remedy="use `chromafuse umount --lazy`, then end the daemon",
+    )
 
 
 def _run(command: list[str], seconds: float) -> subprocess.CompletedProcess[str] | None:

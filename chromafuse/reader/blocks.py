@@ -282,7 +282,7 @@ class BlockReader:
             return flights
         if self._nursery is None:
             for flight in flights:
-                flight.error = StoreError("nothing is read any more")
+                flight.error = _nothing_is_read()
                 flight.done.set()
             return flights
         keys = [self._key(pointer, number) for number in numbers]
@@ -300,7 +300,7 @@ class BlockReader:
         flights: Sequence[_BlockFlight],
     ) -> None:
         begun = trio.current_time()
-        error = StoreError("nothing is read any more")
+        error = _nothing_is_read()
         try:
             await self._load_all(pointer, first, keys, flights)
         except StoreError as failure:
@@ -445,6 +445,10 @@ class BlockReader:
         if self._failing:
             self._failing = False
             log.info("reads of objects work again")
+
+
+def _nothing_is_read() -> StoreError:
+    return StoreError("nothing is read any more")
 
 
 def _count(pointer: Pointer) -> int:

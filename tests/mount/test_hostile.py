@@ -120,12 +120,9 @@ def test_umount_of_a_stopped_daemon_says_so_in_time(small: Site) -> None:
     pid = _pid(small)
     os.kill(pid, signal.SIGSTOP)
     try:
-        started = time.monotonic()
-        done = small.command("umount", small.mountpoint, deadline=50)
-        assert time.monotonic() - started < 45
-        assert done.code in (0, 5, 9), done
-        assert b"Traceback" not in done.err
+        done = small.command("umount", small.mountpoint, deadline=20).expect(9)
+        assert b"does not answer" in done.err
+        assert b"umount --lazy" in done.err
     finally:
         os.kill(pid, signal.SIGCONT)
-    # One that was given up leaves the mount as it is.
-    assert done.code == 9 or wait_until(lambda: not small.daemons(), 20)
+    assert (small.mountpoint / "index.mdx").read_text() == "# Home\n"
